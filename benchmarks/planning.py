@@ -24,8 +24,8 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from dppl import PublicData
-from dppl.data import load_sample
 from dppl.estimators.registry import BY_METHOD
+from dppl.io import load_sample
 from dppl.kernel.privacy import GaussianDP
 from dppl.lab import NonPrivateLogisticRegression
 from dppl.planning import model

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits
 
 from dppl import GaussianDP, SoftmaxPrototypes
-from dppl.data import read_parts, read_table
 from dppl.engines import InProcess, RayEngine
-from dppl.kernel.lattice import Lattice, SoftmaxGradient
+from dppl.io import read_parts, read_table
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.queries import ClassSums, SoftmaxGradients
 from dppl.kernel.records import SpreadRecords
-from dppl.kernel.sums import class_totals, gradients
 
 RUNS = 3
 
@@ -72,8 +72,8 @@ def main():
             for shards, folder in folders.items():
                 table = read_parts(folder)
                 spread = SpreadRecords(table.parts, engine, np.array(classes), "error", "add-remove")
-                sums, _ = seconds(lambda s=spread: s.total(class_totals, lattice, options.classes))
-                one, _ = seconds(lambda s=spread: s.total(gradients, SoftmaxGradient(lattice), weights))
+                sums, _ = seconds(lambda s=spread: ClassSums(lattice, options.classes).exact(s))
+                one, _ = seconds(lambda s=spread: SoftmaxGradients(lattice, options.classes).exact(s, weights=weights))
                 whole, fitted = seconds(lambda t=table: model().fit(t, engine=engine))
                 expected.setdefault(shards, fitted.coef_.tobytes())
                 assert fitted.coef_.tobytes() == expected[shards]

@@ -24,7 +24,7 @@ import numpy as np
 
 import dppl
 from dppl import PublicData
-from dppl.data import load_sample
+from dppl.io import load_sample
 
 PERCENTILES = (50, 95, 99)
 

@@ -5,6 +5,7 @@ import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -20,6 +21,33 @@ from browsing import WIDE, Visit, chromium  # noqa: E402
 # Machines that run tests are shared, so no test may depend on how long an example takes.
 settings.register_profile("dppl", deadline=None)
 settings.load_profile("dppl")
+
+
+def pytest_addoption(parser):
+    """Let .ci/run install extras later and run `pytest @FILE`: what was skipped without them, and nothing twice."""
+    parser.addoption(
+        "--skipped-into", metavar="FILE", type=Path, help="write the tests and files that are skipped here"
+    )
+
+
+def pytest_configure(config):
+    path = config.getoption("--skipped-into")
+    if path is not None and not hasattr(config, "workerinput"):  # workers tell the process that started them
+        config.pluginmanager.register(_Skipped(path))
+
+
+class _Skipped:
+    def __init__(self, path):
+        self.path, self.ids = path, {}
+
+    def pytest_runtest_logreport(self, report):
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self.ids[report.nodeid] = True
+
+    pytest_collectreport = pytest_runtest_logreport
+
+    def pytest_sessionfinish(self):
+        self.path.write_text("".join(f"{name}\n" for name in self.ids), encoding="utf-8")
 
 
 @pytest.fixture(scope="session", autouse=True)

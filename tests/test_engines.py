@@ -19,15 +19,15 @@ import pytest
 
 import dppl
 from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP, SoftmaxPrototypes
-from dppl.data import Fragment, PartedTable, TablePart, read_parts, read_table
 from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
 from dppl.estimators.public_data import public_rows_at
+from dppl.io import Fragment, PartedTable, TablePart, read_parts, read_table
 from dppl.kernel import records as sums
 from dppl.kernel import selection as public
 from dppl.kernel.lattice import Lattice
+from dppl.kernel.queries import ClassSums
 from dppl.kernel.records import HeldRecords, SpreadRecords
-from dppl.kernel.sums import class_totals
 from dppl.lab import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, Newton
 from dppl.prototypes import LinearProbe
 
@@ -315,9 +315,8 @@ def test_neither_rows_nor_labels_travel(tmp_path):
     held = HeldRecords(rows, np.zeros(N, np.intp))
     control = pickle.dumps((held.rows, labels.tolist(), Lattice(DIM).transform(rows)))
     assert all(secret in control for secret in secrets)
-    shapes = {array.shape for value in watched.returned for array in value}
-    assert shapes == {(1,), (3,), (DIM,), (3, DIM)}
-    assert all(array.dtype == np.int64 for value in watched.returned for array in value)
+    assert {value.shape for value in watched.returned} == {(1,), (3,), (DIM,), (3, DIM)}
+    assert all(value.dtype == np.int64 for value in watched.returned)
 
 
 class Trusted(Mixed):
@@ -540,9 +539,11 @@ def test_rows_are_kept_from_pass_to_pass_and_of_no_other_fit(folder, monkeypatch
 def test_what_does_not_fit_is_read_again(folder, monkeypatch):
     monkeypatch.setattr(sums, "_KEPT_BYTES", 250 * DIM)
     held = []
-    read = sums._read
+    read = sums._Reader._read
     monkeypatch.setattr(
-        sums, "_read", lambda *a, **k: held.append(sum(one.size for one in sums._KEPT.values())) or read(*a, **k)
+        sums._Reader,
+        "_read",
+        lambda *a, **k: held.append(sum(one.size for one in sums._KEPT.values())) or read(*a, **k),
     )
     assert tensors(FITS["softmax"]().fit(read_parts(folder))) == tensors(whole("softmax"))
     assert max(held) == 250 * DIM
@@ -591,7 +592,7 @@ def test_sums_are_those_of_one_process(folder):
     rows, labels = records()
     spread = SpreadRecords(read_parts(folder).parts, InProcess(), np.array(CLASSES), "error", "add-remove")
     held = HeldRecords(rows, np.where(np.isnan(rows).any(axis=1), -1, np.searchsorted(CLASSES, labels)))
-    (one,), (other,) = (some.total(class_totals, Lattice(DIM), 3) for some in (spread, held))
+    one, other = (ClassSums(Lattice(DIM), 3).exact(some) for some in (spread, held))
     assert (one == other).all()
 
 
@@ -693,8 +694,8 @@ class OfOnePart(InProcess):
 
     def each(self, function, items):
         if isinstance(function, partial):  # and not what reads public rows
-            fit, read, parts, *rest = function.args
-            function = partial(function.func, fit, read, parts[:1], *rest)
+            parts, *rest = function.args
+            function = partial(function.func, parts[:1], *rest)
         yield from InProcess().each(function, items)
 
 

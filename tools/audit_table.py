@@ -115,7 +115,8 @@ def in_one_run(estimator: MeanPrototypes) -> Configuration:
 def stream(estimator: ContinualPrototypes) -> Configuration:
     """Audit a stream of correlated noise; the record in question is in the first task, and so in the most rows."""
     n_tasks, dim = int(estimator.max_tasks or 0), 16
-    column = factor(estimator.noise, n_tasks).matrix()[:, 0]
+    first, *later = factor(estimator.noise, n_tasks).rows
+    column = [first.own, *(row.weights[0] for row in later)]  # the oldest bin holds the first task
     empty = np.zeros((0, dim)), np.zeros(0, int)
     # All coordinates as long as each other lose nothing to the lattice.
     first = np.ones((1, dim)), list(estimator.classes)

@@ -22,8 +22,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import numpy as np  # noqa: E402
 
-from dppl.data import read_parts  # noqa: E402
 from dppl.errors import DpplError  # noqa: E402
+from dppl.io import read_parts  # noqa: E402
 from dppl.lab.experiments.config import load_experiment  # noqa: E402
 from laws.recipes import KINDS  # noqa: E402
 from laws.streams import learn, stream  # noqa: E402

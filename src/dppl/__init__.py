@@ -9,13 +9,12 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import audit as audit
     from dppl import cards as cards
     from dppl import continual as continual
-    from dppl import data as data
-    from dppl import embedding as embedding
     from dppl import encoders as encoders
     from dppl import errors as errors
     from dppl import estimators as estimators
     from dppl import export as export
     from dppl import finetune as finetune
+    from dppl import io as io
     from dppl import kernel as kernel
     from dppl import lab as lab
     from dppl import metrics as metrics
@@ -56,13 +55,12 @@ _PACKAGES = (
     "audit",
     "cards",
     "continual",
-    "data",
-    "embedding",
     "encoders",
     "errors",
     "estimators",
     "export",
     "finetune",
+    "io",
     "kernel",
     "lab",
     "metrics",

@@ -25,6 +25,7 @@ class Asked:
 
     name: str
     answer: Any
+    noise_std: float | None = None  # in each coordinate of the answer; None of answers that have no noise
 
 
 @contextmanager
@@ -34,8 +35,10 @@ def recorded() -> Iterator[list[Asked]]:
     ask = Measure.__call__
 
     def note(self: Measure, name: str, **released: Any) -> Any:
-        asked.append(Asked(name, ask(self, name, **released)))
-        return asked[-1].answer
+        answer, mechanism = ask(self, name, **released), self._declared(name).mechanism
+        # Of selections and of means by CoinPress, which have no single one, it is 1: they are the only ask of a fit.
+        asked.append(Asked(name, answer, None if mechanism is None else getattr(mechanism, "noise_std", 1.0)))
+        return answer
 
     with patch.object(Measure, "__call__", note):
         yield asked

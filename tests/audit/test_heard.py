@@ -17,6 +17,7 @@ from dppl.kernel.lattice import SoftmaxGradient
 from dppl.kernel.mechanisms import RoundedGaussian, SymmetricRoundedGaussian, overheard
 from dppl.lab import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, Newton
 from dppl.prototypes import LinearProbe
+from dppl.testing import Asked, recorded
 
 pytestmark = pytest.mark.audit
 
@@ -100,9 +101,9 @@ def test_samples_are_refused():
 
 
 def test_the_statistic_is_the_log_likelihood_ratio_of_all_releases():
-    narrow, wide = (RoundedGaussian(squared_sensitivity=Fraction(1), noise_std=std) for std in (2.0, 32.0))
     statistic = Likelihood((np.array([0]), np.array([32])), (np.array([1]), np.array([64])))
-    assert statistic([(narrow, np.array([6])), (wide, np.array([64]))]) == 6 * 1 / 2**2 + 32 * 64 / 32**2
+    narrow, public, wide = Asked("a", np.array([6]), 2.0), Asked("b", np.array([7])), Asked("c", np.array([64]), 32.0)
+    assert statistic([narrow, public, wide]) == 6 * 1 / 2**2 + 32 * 64 / 32**2
 
 
 def test_everything_that_a_guarantee_names_is_heard():
@@ -116,10 +117,13 @@ def test_everything_that_a_guarantee_names_is_heard():
         (SoftmaxPrototypes(RHO, CLASSES), 3 + 16 + 1),
         (MeanPrototypes(RHO, CLASSES), 1),
     ):
-        with overheard() as released:
+        with recorded() as asked, overheard() as released:
             model = estimator.fit(X, y)
-        assert len(released) == count
+        assert len(asked) == count
         stds = {entry.parameters["noise_std"] for entry in model.guarantee_.releases}
-        assert {mechanism.noise_std for mechanism, _ in released} == stds
+        assert {one.noise_std for one in asked} == stds
+        # Nothing is drawn but for what was asked, and it is answered as it was drawn.
+        assert [one.noise_std for one in asked] == [mechanism.noise_std for mechanism, _ in released]
+        assert all(np.array_equal(one.answer, noisy) for one, (_, noisy) in zip(asked, released, strict=True))
         model.fit(X, y)
-        assert len(released) == count
+        assert len(asked) == count

@@ -24,8 +24,8 @@ from dppl import (
 )
 from dppl.cli.main import app
 from dppl.continual import ContinualPrototypes
-from dppl.data import EmbeddingTable
 from dppl.estimators.model_file import describe
+from dppl.io import EmbeddingTable
 from dppl.kernel.privacy import Guarantee
 from dppl.prototypes import LinearProbe
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 import dppl
 from dppl.cli.main import app
-from dppl.data import write_table
+from dppl.io import write_table
 from dppl.kernel.privacy import budgets
 
 CLASSES = ("cat", "dog", "gnu")

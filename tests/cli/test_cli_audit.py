@@ -47,7 +47,7 @@ def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
     [
         (("median", "--rho", 1), 2),
         (("softmax", "--epsilon", 1), 3),
-        (("softmax", "--rho", 1, "--adjacency", "replace-one"), 2),
+        (("softmax", "--rho", 1, "--options", "adjacency=replace-one"), 2),
         (("softmax", "--rho", 1, "--one-run"), 2),
         (("mean",), 2),
         (("mean", "--rho", 1, "--epsilon", 1), 2),
@@ -56,7 +56,7 @@ def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
         (("mean", "--mu", 0), 3),
         (("mean", "--epsilon", 1), 3),
         (("mean", "--rho", 1, "--runs", 1), 2),
-        (("mean", "--rho", 1, "--mechanism", "coinpress"), 2),
+        (("mean", "--rho", 1, "--options", "mechanism=coinpress"), 2),
     ],
 )
 def test_wrong_usage_is_one_line(cli, arguments, code):
@@ -69,8 +69,8 @@ def test_wrong_usage_is_one_line(cli, arguments, code):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("mean", "--rho", 1, "--mechanism", "coinpress"), "only --adjacency replace-one treats as public"),
-        (("median", "--rho", 1), "METHOD must be one of 'softmax', 'mean', 'public'; got 'median'"),
+        (("mean", "--rho", 1, "--options", "mechanism=coinpress"), "only adjacency='replace-one' treats as public"),
+        (("median", "--rho", 1), "METHOD must be one of 'auto', 'softmax', 'mean', 'public'; got 'median'"),
     ],
 )
 def test_messages_name_what_was_typed(cli, error_line, arguments, words):
@@ -85,10 +85,13 @@ def test_the_promise_to_a_person_is_audited_and_named(cli, error_line):
     shown = cli("audit", "mean", *options, "--person-records", 3).stdout
     assert "one person with all of their records" in shown
     for more, told in (
-        (("--spread",), "--spread and --classes-per-person go with --person-records"),
-        (("--classes-per-person", 2), "--spread and --classes-per-person go with --person-records"),
+        (("--spread",), "--spread and max_classes_per_person go with --person-records"),
+        (("--options", "max_classes_per_person=2"), "--spread and max_classes_per_person go with --person-records"),
         (("--person-records", 2, "--spread"), "--spread needs a person of at least 3 records"),
-        (("--person-records", 5, "--adjacency", "replace-one"), "--person-records is for the adjacency add-remove"),
+        (
+            ("--person-records", 5, "--options", "adjacency=replace-one"),
+            "--person-records is for the adjacency add-remove",
+        ),
     ):
         assert error_line(cli("audit", "mean", "--mu", 0.5, *more)).startswith(told)
     refused = cli("audit", "mean", "--mu", 0.5, "--one-run", "--person-records", 5)

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from dppl import checks
 from dppl.cli import _owner
-from dppl.data import write_table
+from dppl.io import write_table
 
 FIRST_LINE = _owner.WARNING
 
@@ -49,7 +50,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("block_rows", [1, 6, 4096])
 def test_every_flaw_is_found_whatever_the_blocks(block_rows, flawed, cli, monkeypatch):
-    monkeypatch.setattr(_owner, "_BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(checks, "_BLOCK_ROWS", block_rows)
     result = cli("check", flawed.table, "--classes", flawed.classes, "--json")
     assert (result.exit_code, result.stderr) == (0, f"{FIRST_LINE}\n")
     assert json.loads(result.stdout) == {"for_the_owner_only": FIRST_LINE, **EXPECTED}
@@ -111,7 +112,7 @@ def test_many_unknown_labels_are_cut_for_people_only(task, cli):
 def test_a_table_without_labels_is_still_checked(task, cli):
     result = cli("check", task.public, "--classes", task.classes)
     assert result.exit_code == 0
-    assert "labels          none found" in result.stdout
+    assert "labels          none; name their array" in result.stdout
     assert json.loads(cli("check", task.public, "--classes", task.classes, "--json").stdout)["labels"] is None
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import dppl
-from dppl.data import load_sample
+from dppl.io import load_sample
 from dppl.lab.commands import demo
 from dppl.lab.commands.demo import BUDGETS, IMBALANCE_RATIOS, PRIVATE, REFERENCE, Runs, compare, sizes, winner
 from dppl.lab.experiments.methods import METHODS

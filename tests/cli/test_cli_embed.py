@@ -15,8 +15,8 @@ from rich.progress import Task
 import dppl
 from dppl.cli import table as table_module
 from dppl.cli._progress import Rate, embedding_bar
-from dppl.data import read_table, write_table
-from dppl.embedding.left_out import NOTICE
+from dppl.io import read_table, write_table
+from dppl.io.left_out import NOTICE
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_images_become_a_table_for_a_fit(photos, cli, tmp_path):
 
 
 def test_published_arrays_are_converted(arrays, cli, tmp_path):
-    result = cli("embed", arrays, "--split", "train", "--out", tmp_path / "train", "--shard-rows", 4)
+    result = cli("embed", arrays, "--read", "split=train", "--out", tmp_path / "train", "--shard-rows", 4)
     assert result.exit_code == 0
     table = read_table(tmp_path / "train")
     np.testing.assert_array_equal(np.asarray(table), np.load(arrays / "train_x.npy"))
@@ -76,10 +76,10 @@ def test_published_arrays_are_converted(arrays, cli, tmp_path):
         (["--out", "other.csv", "--encoder", "pixels"], 2, "--out must name a folder"),
         (["--out", "arrays", "--encoder", "pixels"], 2, "must be a new folder"),
         (["--out", "t", "--encoder", "pixels", "--rows", "bits"], 2, "rows must be one of"),
-        (["--out", "t", "--encoder", "pixels", "--format", "zip"], 2, "--format must be one of"),
+        (["--out", "t", "--encoder", "pixels", "--read", "kind=zip"], 2, "--read kind must be one of"),
         (["--out", "t", "--encoder", "pixels", "--labels", "none.csv"], 4, "there is no file or folder none.csv"),
         (["--out", "t", "--encoder", "pixels", "--labels", "other.csv"], 4, "name the column"),
-        (["--out", "t", "--encoder", "pixels", "--split", "train"], 2, "--split goes with"),
+        (["--out", "t", "--encoder", "pixels", "--read", "split=train"], 2, "--read split goes with"),
         (["--out", "t", "--encoder", "nothing"], 2, "nothing"),
         (["--encoder", "pixels"], 2, "--out"),
     ],
@@ -154,8 +154,8 @@ def test_without_a_terminal_there_is_no_bar():
 
 
 def test_info(arrays, cli, tmp_path):
-    cli("embed", arrays, "--split", "train", "--out", tmp_path / "t", "--shard-rows", 4, "--rows", "int8")
-    result = cli("table", "info", tmp_path / "t", "--json")
+    cli("embed", arrays, "--read", "split=train", "--out", tmp_path / "t", "--shard-rows", 4, "--rows", "int8")
+    result = cli("table", tmp_path / "t", "--json")
     assert json.loads(result.stdout) == {
         "for_the_owner_only": table_module.OWNER,
         "rows": 6,
@@ -165,7 +165,7 @@ def test_info(arrays, cli, tmp_path):
         "files": 2,
         "metadata": {"lattice": '{"n_features": 4, "pool": 1, "rotation": null}'},
     }
-    lines = cli("table", "info", tmp_path / "t").stdout.splitlines()
+    lines = cli("table", tmp_path / "t").stdout.splitlines()
     assert lines[0] == table_module.OWNER
     assert [line.split(maxsplit=1) for line in lines[1:6]] == [
         ["rows", "6"],
@@ -175,7 +175,7 @@ def test_info(arrays, cli, tmp_path):
         ["files", "2"],
     ]
     np.save(tmp_path / "x.npy", np.eye(3))
-    assert "classes    no labels" in cli("table", "info", tmp_path / "x.npy").stdout
+    assert "classes    no labels" in cli("table", tmp_path / "x.npy").stdout
 
 
 def test_labels_that_are_asked_for_and_not_there_are_an_error(photos, cli, error_line):
@@ -194,47 +194,61 @@ def test_a_table_without_labels_says_so(cli, letters, tmp_path):
 
 
 def test_head(arrays, cli, tmp_path):
-    cli("embed", arrays, "--split", "train", "--out", tmp_path / "t", "--shard-rows", 4)
-    result = cli("table", "head", tmp_path / "t", "-n", 5)
+    cli("embed", arrays, "--read", "split=train", "--out", tmp_path / "t", "--shard-rows", 4)
+    result = cli("table", tmp_path / "t", "--head", 5)
     lines = result.stdout.splitlines()
     assert lines[0] == table_module.OWNER
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
     assert len(rows) == 5
     assert rows[4] == ["4", "4", "1", "7 8 9 10 ..."]
     write_table(tmp_path / "t.npz", np.eye(3), ["\x1b[31m", "b", "c"])
-    shown = cli("table", "head", tmp_path / "t.npz", "-n", 1).stdout
+    shown = cli("table", tmp_path / "t.npz", "--head", 1).stdout
     assert "\x1b" not in shown
     assert "\\x1b[31m" in shown
 
 
 def test_convert(arrays, cli, tmp_path):
-    cli("embed", arrays, "--split", "train", "--out", tmp_path / "t", "--shard-rows", 4)
-    assert cli("table", "convert", tmp_path / "t", tmp_path / "t.npz", "--rows", "float32").exit_code == 0
+    cli("embed", arrays, "--read", "split=train", "--out", tmp_path / "t", "--shard-rows", 4)
+    assert cli("table", tmp_path / "t", "--out", tmp_path / "t.npz", "--rows", "float32").exit_code == 0
     np.testing.assert_array_equal(np.load(tmp_path / "t.npz")["x"], np.load(arrays / "train_x.npy"))
-    again = cli("table", "convert", tmp_path / "t", tmp_path / "t.npz")
+    again = cli("table", tmp_path / "t", "--out", tmp_path / "t.npz")
     assert (again.exit_code, "add --force" in again.stderr) == (2, True)
-    assert cli("table", "convert", tmp_path / "t", tmp_path / "t.npz", "--force").exit_code == 0
+    assert cli("table", tmp_path / "t", "--out", tmp_path / "t.npz", "--force").exit_code == 0
     assert np.load(tmp_path / "t.npz")["x"].dtype == np.float16
-    assert cli("table", "convert", tmp_path / "t", tmp_path / "t.txt").exit_code == 2
+    assert cli("table", tmp_path / "t", "--out", tmp_path / "t.txt").exit_code == 2
 
 
 def test_columns_of_other_names(cli, error_line, tmp_path):
     rows = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32()))
     pq.write_table(pa.table({"v": rows, "ward": ["a", "b"], "id": ["p", "q"]}), tmp_path / "t.parquet")
-    assert "there are 'v', 'ward', 'id'" in error_line(cli("table", "head", tmp_path / "t.parquet"))
+    assert "there are 'v', 'ward', 'id'" in error_line(cli("table", tmp_path / "t.parquet"))
     columns = ["--x", "v", "--y", "ward"]
-    assert "classes    2" in cli("table", "info", tmp_path / "t.parquet", *columns).stdout
-    assert "│ 1   │ q  │ b     │ 3 4 ..." in cli("table", "head", tmp_path / "t.parquet", *columns).stdout
+    assert "classes    2" in cli("table", tmp_path / "t.parquet", *columns).stdout
+    assert "│ 1   │ q  │ b     │ 3 4 ..." in cli("table", tmp_path / "t.parquet", "--head", 2, *columns).stdout
     for name in ("u.parquet", "u.npz"):
-        assert cli("table", "convert", tmp_path / "t.parquet", tmp_path / name, *columns).exit_code == 0
+        assert cli("table", tmp_path / "t.parquet", "--out", tmp_path / name, *columns).exit_code == 0
         found = read_table(tmp_path / name)
         assert (np.asarray(found).tolist(), found.y.tolist()) == ([[1, 2], [3, 4]], ["a", "b"])
     assert read_table(tmp_path / "u.parquet").ids == ["p", "q"]
 
 
-@pytest.mark.parametrize("command", ["info", "head", "convert", "sort"])
-def test_the_table_commands_say_whom_they_are_for(command, cli):
-    assert "For the owner of the records only" in " ".join(cli("table", command, "--help").stdout.split())
+def test_the_table_command_says_whom_it_is_for(cli):
+    assert "For the owner of the records only" in " ".join(cli("table", "--help").stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--rows", "int8"], "--rows, --lattice and --by say how --out FILE is written"),
+        (["--out", "t.npz", "--head", 3], "--head and --json show the table"),
+        (["--out", "t.parquet", "--by", "y", "--lattice"], "--by keeps the form of the rows"),
+    ],
+)
+def test_a_table_is_shown_or_written(options, words, cli, error_line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.eye(3))
+    result = cli("table", "x.npy", *options)
+    assert (result.exit_code, error_line(result).startswith(words)) == (2, True)
 
 
 def test_the_help_says_why_there_is_no_cache_by_default(cli):

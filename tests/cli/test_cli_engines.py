@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import dppl
-from dppl.data import write_table
+from dppl.io import write_table
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,20 @@ def shards(task):
 
 
 def fit(task, table, *options):
-    return ["fit", table, "--classes", task.classes, "--mu", "1", "--seed", "3", "--force", "--out", task.out, *options]
+    return [
+        "fit",
+        table,
+        "--classes",
+        task.classes,
+        "--mu",
+        "1",
+        "--random-state",
+        "3",
+        "--force",
+        "--out",
+        task.out,
+        *options,
+    ]
 
 
 @pytest.mark.parametrize("method", ["mean", "softmax", "public"])
@@ -91,7 +104,7 @@ def test_an_address_is_for_ray(task, cli):
 
 
 def test_persons_are_refused(task, shards, cli):
-    result = cli(*fit(task, shards, "--engine", "ray", "--person", "y"))
+    result = cli(*fit(task, shards, "--engine", "ray", "--groups", "y"))
     assert result.exit_code == 2
     assert not task.out.exists()
 

@@ -14,15 +14,15 @@ import pytest
 from PIL import Image
 from rich.progress import Task
 
-from dppl import GaussianDP, Ledger, load
+from dppl import ApproxDP, GaussianDP, Ledger, load
 from dppl.cli import _progress
-from dppl.embedding import pipeline
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import DPTrainer, SparseFinetuner
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.networks import load_network
+from dppl.io import pipeline
 from dppl.kernel.mechanisms import overheard
-from dppl.serve import opened
+from dppl.serve import open_model
 from dppl.training import PrivateClassifier
 
 CLASSES = ("blue", "green", "red")
@@ -43,9 +43,9 @@ def make():
 NETWORK = "python:net.py:make@net.safetensors?size=6&mean=0.5,0.5,0.5"
 FINETUNE = [
     *("finetune", "photos", "--network", NETWORK, "--classes", "classes.txt", "--out", "m.safetensors"),
-    *("--batch-size", "24", "--epochs", "12", "--block", "8", "--head-learning-rate", "2"),
+    *("--batch-size", "24", "--options", "epochs=12", "--options", "block=8", "--options", "head_learning_rate=2"),
 ]
-EXACT = ["--mu", "9000", "--seed", "3", "--epochs", "80"]  # hardly any noise
+EXACT = ["--mu", "9000", "--random-state", "3", "--options", "epochs=80"]  # hardly any noise
 
 
 def write_images(folder, seed):
@@ -104,7 +104,7 @@ def test_it_trains_and_leaves_the_model_and_the_owners_list(photos, cli):
 
 
 def test_its_model_is_served(trained, cli):
-    served = opened(Path("m.safetensors"), NETWORK)
+    served = open_model(Path("m.safetensors"), NETWORK)
     assert (served.about.takes, served.about.features) == (["images"], None)
     labels = dict(
         line.split(",") for line in run(cli, "predict", "m.safetensors", "new", "--encoder", NETWORK).stdout.split()
@@ -117,7 +117,7 @@ def test_its_model_is_served(trained, cli):
         assert (reason, found.label, found.nearest) == (None, label, [])
         assert sum(found.probabilities) == pytest.approx(1)
     with pytest.raises(ParameterError, match="embeddings_only is not for a model of `dppl finetune`"):
-        opened(Path("m.safetensors"), NETWORK, embeddings_only=True)
+        open_model(Path("m.safetensors"), NETWORK, embeddings_only=True)
 
 
 def test_its_model_predicts_and_evaluates(trained, cli):
@@ -178,18 +178,30 @@ def test_the_statement_obeys_the_schema(trained, cli):
 
 
 def test_batches_are_sampled_by_default_where_the_budget_knows_that(photos, cli):
-    run(cli, *FINETUNE, "--epsilon", "5", "--delta", "1e-5", "--epochs", "1")
+    run(cli, *FINETUNE, "--epsilon", "5", "--delta", "1e-5", "--options", "epochs=1")
     (release,) = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)["guarantee"]["releases"]
     assert release["parameters"]["sampling_rate"] == pytest.approx(0.1)
     assert release["times"] == 10
-    run(cli, *FINETUNE, "--epsilon", "5", "--delta", "1e-5", "--epochs", "1", "--force", "--sampling-rate", "1")
+    run(
+        cli,
+        *FINETUNE,
+        "--epsilon",
+        "5",
+        "--delta",
+        "1e-5",
+        "--options",
+        "epochs=1",
+        "--force",
+        "--options",
+        "sampling_rate=1",
+    )
     (release,) = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)["guarantee"]["releases"]
     assert "mu" in release["cost"]
 
 
 def test_labels_may_stand_in_a_file(photos, cli):
     (photos / "labels.csv").write_text("file,label\nred/1.png,red\ngreen/2.png,green\nblue/3.png,blue\n")
-    run(cli, *FINETUNE, *EXACT, "--labels", "labels.csv", "--train", "head,conv", "--sparsity", "0.5")
+    run(cli, *FINETUNE, *EXACT, "--labels", "labels.csv", "--options", "train=head,conv", "--options", "sparsity=0.5")
     assert "weights of conv, head" in run(cli, "show", "m.safetensors").stdout
 
 
@@ -300,26 +312,37 @@ def test_work_is_kept_where_a_folder_is_named(photos, cli):
 # What is refused, and how.
 
 
+def test_samples_go_with_no_ledger(photos, cli, error_line):
+    Ledger("l.db", "wards", ApproxDP(1, 1e-5))
+    spent = ["--epsilon", "1", "--delta", "1e-5", "--ledger", "l.db", "--dataset", "wards"]
+    result = cli(*FINETUNE, *spent, "--options", "sampling_rate=0.1")
+    assert (result.exit_code, "sampling_rate below 1" in error_line(result)) == (3, True)
+    assert not Ledger("l.db", "wards").releases()
+
+
 @pytest.mark.parametrize(
     ("options", "exit_code", "words"),
     [
         (["--mu", "0"], 3, "lets nothing be released, so there is nothing to train"),
-        (["--epsilon", "1"], 3, "--epsilon without --delta is pure DP"),
-        (["--mu", "1", "--sampling-rate", "0.1"], 3, "--sampling-rate below 1 is accounted in --epsilon and --delta"),
+        (["--epsilon", "1"], 3, "Gaussian noise gives no pure-DP guarantee"),
         (
-            ["--epsilon", "1", "--delta", "1e-5", "--sampling-rate", "0.1", "--ledger", "l.db", "--dataset", "wards"],
+            ["--mu", "1", "--options", "sampling_rate=0.1"],
             3,
-            "--sampling-rate below 1 goes with no --ledger",
+            "sampling_rate below 1 is accounted in approximate DP",
         ),
-        (["--mu", "1", "--sampling-rate", "2"], 2, "--sampling-rate must be above 0 and at most 1"),
-        (["--mu", "1", "--train", "head,body"], 2, "--train must be one of"),
-        (["--mu", "1", "--train", "head,norm", "--sparsity", "0.1"], 2, "--sparsity has no effect without conv"),
-        (["--mu", "1", "--train", "head,conv", "--sparsity", "7"], 2, "--sparsity must lie strictly"),
-        (["--mu", "1", "--epochs", "-1"], 2, "--epochs must be"),
+        (["--mu", "1", "--options", "sampling_rate=2"], 2, "sampling_rate must be above 0 and at most 1"),
+        (["--mu", "1", "--options", "train=head,body"], 2, "train must be one of"),
+        (
+            ["--mu", "1", "--options", "train=head,norm", "--options", "sparsity=0.1"],
+            2,
+            "sparsity has no effect without conv",
+        ),
+        (["--mu", "1", "--options", "train=head,conv", "--options", "sparsity=7"], 2, "sparsity must lie strictly"),
+        (["--mu", "1", "--options", "epochs=-1"], 2, "epochs must be"),
         (["--mu", "1", "--batch-size", "0"], 2, "--batch-size must be"),
         (["--mu", "1", "--network", "hf:bert"], 2, "a network is named by timm:NAME"),
         (["--mu", "1", "--work", "photos"], 2, "must neither hold what is read nor lie in it"),
-        (["--mu", "1", "--train", "norm"], 2, "another number of outputs than there are classes"),
+        (["--mu", "1", "--options", "train=norm"], 2, "another number of outputs than there are classes"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_in_one_line(options, exit_code, words, photos, cli, error_line):
@@ -426,8 +449,8 @@ def test_the_whole_work_folder_is_named_where_source_or_options_have_changed(pho
 
 def test_the_papers_batch_size_is_the_default_and_is_said(photos, cli):
     command = [word for word in FINETUNE if word not in ("--batch-size", "24")]
-    noted = run(cli, *command, "--mu", "1", "--epochs", "1").stderr
-    assert "--batch-size is 5000, that of the paper, for 5000 records at this sampling rate" in noted
+    noted = run(cli, *command, "--mu", "1", "--options", "epochs=1").stderr
+    assert "--batch-size is 5000, that of the paper. With many fewer records" in noted
     content = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)
     assert content["parameters"]["batch_size"] == SparseFinetuner(None, GaussianDP(1.0), CLASSES).batch_size == 5000
 
@@ -503,7 +526,7 @@ def test_a_network_of_timm_is_found_by_the_name_in_the_model(torch, photos, cli,
     whole = timm.create_model("vit_tiny_patch16_224", img_size=32, pretrained=False, num_classes=9)
     torch.save(whole.state_dict(), "vit.pth")
     uri = f"timm:vit_tiny_patch16_224@{photos / 'vit.pth'}?size=32"
-    run(cli, "finetune", "photos", "--network", uri, *FINETUNE[4:], "--mu", "1", "--epochs", "1")
+    run(cli, "finetune", "photos", "--network", uri, *FINETUNE[4:], "--mu", "1", "--options", "epochs=1")
     lines = run(cli, "predict", "m.safetensors", "new").stdout.splitlines()
     assert len(lines) == 25
     assert str(photos) not in run(cli, "show", "m.safetensors", "--json").stdout

@@ -14,7 +14,7 @@ import pytest
 
 import dppl
 from dppl import PublicData
-from dppl.data import write_table
+from dppl.io import write_table
 from dppl.kernel import reading
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
@@ -256,7 +256,11 @@ def test_parts_are_charged_side_by_side(task, wards, cli):
         (["--dataset", "wards", "--partition", "north"], 2, "go together"),
         (["--ledger", "{file}", "--dataset", "ward"], 2, "no data set 'ward'"),
         (["--ledger", "{file}", "--dataset", "wards", "--partition", ""], 2, "partition must be a name"),
-        (["--ledger", "{file}", "--dataset", "wards", "--adjacency", "replace-one"], 2, "accounted under add-remove"),
+        (
+            ["--ledger", "{file}", "--dataset", "wards", "--options", "adjacency=replace-one"],
+            2,
+            "accounted under add-remove",
+        ),
         (["--ledger", "{folder}/no.db", "--dataset", "wards"], 4, "there is no ledger"),
         (["--ledger", "{classes}", "--dataset", "wards"], 4, "classes.txt cannot be used: file is not a database"),
         (["--ledger", "{folder}", "--dataset", "wards"], 4, "cannot be used: unable to open database file"),

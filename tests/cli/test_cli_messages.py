@@ -10,8 +10,8 @@ import pytest
 
 from dppl.cli import main
 from dppl.cli.train import leftover
-from dppl.data import write_table
-from dppl.errors import InputError, ParameterError
+from dppl.errors import InputError
+from dppl.io import write_table
 
 FIT = ["--mu", "1", "--out", "m.safetensors"]
 
@@ -41,7 +41,7 @@ def here(task, monkeypatch):
         ),
         (
             ["fit", "train.npz", "--public", "narrow.npz"],
-            "narrow.npz has 5 features, but train.npz has 8 features; embed both with the same encoder.",
+            "--public must have the 8 features of X; got 5 features.",
         ),
         (["fit", "empty.npz"], "empty.npz must hold a table; it is empty; write it again."),
         (["fit", "empty.npy"], "empty.npy must hold a table; it is empty; write it again."),
@@ -88,25 +88,27 @@ def test_nothing_is_printed_before_a_wrong_delta(here, cli, error_line):
 def test_the_library_suggests_the_parameter_and_the_command_line_the_option():
     error = InputError("must be another.", parameter="x", suggestion="a b")
     assert str(error) == "x must be another. Try x='a b'."
-    assert main._message(error) == "--x must be another. Try --x 'a b'"
+    assert main._message(error, {"x": "--x"}) == "--x must be another. Try --x 'a b'"
 
 
-@pytest.mark.parametrize(("flag", "otherwise"), [("--restart", "add --restart, or "), (None, "")])
-def test_the_command_that_removes_what_a_run_left_is_named(flag, otherwise, tmp_path):
+def test_the_command_that_removes_what_a_run_left_is_named(tmp_path):
     folder = tmp_path / "my model.work"
-    with pytest.raises(InputError) as caught, leftover(folder, otherwise):
+    with pytest.raises(InputError) as caught, leftover(folder):
         raise InputError(f"{folder} was begun with another seed.")
     assert not hasattr(caught.value, "__notes__")  # nothing lies there
     (folder / "private").mkdir(parents=True)
-    with pytest.raises(InputError) as caught, leftover(folder, otherwise):
+    with pytest.raises(InputError) as caught, leftover(folder):
         raise InputError(f"{folder} was begun with another seed.")
-    assert main._message(caught.value).endswith(f"To begin anew, {otherwise}type: rm -r '{folder}'")
-    assert ("--restart" in main._message(caught.value)) == (flag is not None)
+    assert main._message(caught.value, {}).endswith(f"To begin anew, type: rm -r '{folder}'")
 
 
 def test_values_of_parameters_are_options_on_the_command_line():
     error = InputError("is refused; unknown_labels='ignore' leaves it out, and name='x' is no option.", parameter="y")
-    assert main._message(error) == "--y is refused; --unknown-labels ignore leaves it out, and name='x' is no option."
+    options = {"y": "--y", "unknown_labels": "--unknown-labels"}
+    assert (
+        main._message(error, options)
+        == "--y is refused; --unknown-labels ignore leaves it out, and name='x' is no option."
+    )
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
@@ -130,7 +132,7 @@ def test_a_model_file_without_a_byte_is_called_empty(here, cli, error_line):
     )
 
 
-def test_a_public_table_of_another_encoder_is_named_with_both(here, cli, error_line):
+def test_a_public_table_of_another_encoder_is_refused(here, cli, error_line):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -141,8 +143,8 @@ def test_a_public_table_of_another_encoder_is_named_with_both(here, cli, error_l
         pq.write_table(table.replace_schema_metadata({"encoder": f"encoder {name}"}), f"{name}.parquet")
     result = cli("fit", "a.parquet", "--public", "b.parquet", "--classes", "classes.txt", *FIT)
     assert error_line(result) == (
-        "b.parquet has 8 features by encoder b, but a.parquet has 8 features by encoder a; embed both with the same "
-        "encoder."
+        "public.rows must be embedded by the encoder that the fit names; its table names another encoder, or other "
+        "weights or preprocessing. Embed these records with the same encoder."
     )
 
 
@@ -189,7 +191,7 @@ class TestRawSources:
 
     def test_repeated_ids_are_found(self, here, cli):
         (here.folder / "notes.csv").write_text("text,label,id\na,cat,1\nb,dog,1\n")
-        arguments = ("check", "notes.csv", "--id", "id", "--classes", "classes.txt")
+        arguments = ("check", "notes.csv", "--read", "id=id", "--classes", "classes.txt")
         report = json.loads(cli(*arguments, "--json").stdout)
         assert report["repeated_ids"] == {"n": 1, "first": ["row 1"]}
         assert report["unusable"] == []
@@ -209,7 +211,7 @@ class TestRawSources:
 
     def test_a_source_without_labels_is_told_so(self, here, cli):
         (here.folder / "notes.txt").write_text("a\nb\n")
-        assert "none found" in cli("check", "notes.txt", "--classes", "classes.txt").stdout
+        assert "none; name their" in cli("check", "notes.txt", "--classes", "classes.txt").stdout
 
 
 def test_frames_name_the_columns_that_are_no_numbers():
@@ -220,17 +222,3 @@ def test_frames_name_the_columns_that_are_no_numbers():
     with pytest.raises(TypeError, match=r"Columns of other types: 'name'\.") as caught:
         dppl.MeanPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(frame, ["a", "b"])
     assert "Jane" not in str(caught.value)
-
-
-def test_a_discarded_folder_must_be_one_that_the_command_left(tmp_path):
-    from dppl.training import workflow
-
-    folder = tmp_path / "m.work"
-    workflow.discard(folder)  # which is not there
-    (folder / "private").mkdir(parents=True)
-    workflow.discard(folder)
-    assert not folder.exists()
-    (folder / "thesis").mkdir(parents=True)
-    with pytest.raises(ParameterError, match="must be a new folder, or one that an interrupted run left"):
-        workflow.discard(folder)
-    assert (folder / "thesis").is_dir()

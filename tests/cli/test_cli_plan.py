@@ -1,16 +1,15 @@
-"""`dppl plan`, and what `dppl check` says of the actual table."""
+"""`dppl plan`."""
 
 import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dppl import ApproxDP, plan_budget
-from dppl.data import load_sample, write_table
+from dppl.io import load_sample, write_table
 
-USUAL = ("plan", "--classes", 10, "--records", 5000, "--smallest", 20, "--encoder", "minilm")
+USUAL = ("plan", "--n-classes", 10, "--n-records", 5000, "--smallest", 20, "--encoder", "minilm")
 EPSILON = ("--epsilon", 1, "--delta", "1e-6")
 
 
@@ -43,12 +42,6 @@ def test_json_is_what_python_returns(cli):
     assert json.loads(cli(*USUAL, *EPSILON, "--json").stdout) == plan.to_dict()
 
 
-def test_classes_may_be_the_public_list(cli, task):
-    arguments = ("--records", 300, "--features", 8, "--mu", 1, "--json")
-    by_file, by_number = (json.loads(cli("plan", "--classes", c, *arguments).stdout) for c in (task.classes, 3))
-    assert by_file == by_number
-
-
 @pytest.mark.parametrize("suffix", ["png", "svg", "html"])
 def test_the_figure_is_written_once(cli, tmp_path, suffix):
     out = tmp_path / f"plan.{suffix}"
@@ -62,8 +55,8 @@ def test_the_figure_is_written_once(cli, tmp_path, suffix):
 
 
 def test_a_rehearsal_takes_the_place_of_the_model(cli, similar):
-    command = ("plan", "--classes", 10, "--records", 250, "--smallest", 10, "--mu", 1, "--runs", 2, "--json")
-    result = cli(*command, "--rehearse", similar / "similar.npz", "--public", similar / "public.npz")
+    command = ("plan", "--n-classes", 10, "--n-records", 250, "--smallest", 10, "--mu", 1, "--runs", 2, "--json")
+    result = cli(*command, "--rehearsal", similar / "similar.npz", "--public", similar / "public.npz")
     plan = json.loads(result.stdout)
     assert (plan["rehearsed"], plan["n_public"], plan["n_features"]) == (2, 860, 32)
 
@@ -71,17 +64,24 @@ def test_a_rehearsal_takes_the_place_of_the_model(cli, similar):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ((*USUAL,), 2, "name exactly one budget"),
-        ((*USUAL, "--epsilon", 1), 2, "--public-rows must be above 0"),
+        ((*USUAL,), 2, "specify exactly one budget"),
+        ((*USUAL, "--epsilon", 1), 2, "--n-public must be above 0"),
         ((*USUAL, "--mu", 0), 3, "mu = 0"),
         ((*USUAL, "--mu", 1, "--ceiling", 0.05), 2, "--ceiling must be above chance"),
         ((*USUAL, "--mu", 1, "--out", "plan.pdf"), 2, "--out must end in .png, .svg, .html"),
-        ((*USUAL, "--mu", 1, "--public", "public.npz"), 2, "belong to --rehearse"),
-        ((*USUAL, "--mu", 1, "--rehearse", "nowhere.npz"), 4, "there is no file or folder nowhere.npz"),
-        (("plan", "--classes", 10, "--records", 50, "--mu", 1), 2, "--features must be given, or an encoder"),
-        (("plan", "--classes", 10, "--records", 5, "--features", 8, "--mu", 1), 2, "--records must be at least 10"),
-        (("plan", "--classes", "no.txt", "--records", 5, "--features", 8, "--mu", 1), 4, "there is no file"),
-        (("plan", "--classes", 1, "--records", 5, "--features", 8, "--mu", 1), 2, "--classes must be at least 2"),
+        ((*USUAL, "--mu", 1, "--public", "public.npz"), 2, "--public belongs to --rehearsal"),
+        ((*USUAL, "--mu", 1, "--rehearsal", "nowhere.npz"), 4, "there is no file or folder nowhere.npz"),
+        (("plan", "--n-classes", 10, "--n-records", 50, "--mu", 1), 2, "--n-features must be given, or an encoder"),
+        (
+            ("plan", "--n-classes", 10, "--n-records", 5, "--n-features", 8, "--mu", 1),
+            2,
+            "--n-records must be at least 10",
+        ),
+        (
+            ("plan", "--n-classes", 1, "--n-records", 5, "--n-features", 8, "--mu", 1),
+            2,
+            "--n-classes must be at least 2",
+        ),
         ((*USUAL[:-1], "bert", "--mu", 1), 2, "--encoder must be one of"),
     ],
 )
@@ -90,38 +90,3 @@ def test_wrong_inputs_end_in_one_line(cli, arguments, code, words):
     assert (result.exit_code, result.stdout) == (code, "")
     assert words in result.stderr
     assert len(result.stderr.splitlines()) == 1
-
-
-def test_check_says_which_classes_will_not_be_found(cli, task):
-    command = ("check", task.table, "--classes", task.classes)
-    labels = json.loads(cli(*command, "--mu", 0.1, "--json").stdout)["labels"]
-    assert labels["budget"] == {"notion": "Gaussian DP", "mu": 0.1}
-    assert labels["not_found"] == [one["class"] for one in labels["class_sizes"] if one["found"] == "no"]
-    assert "gnu" in labels["not_found"]
-    shown = cli(*command, "--mu", 0.1)
-    assert (shown.exit_code, shown.stderr) == (0, "")
-    assert f"{len(labels['not_found'])} classes are not expected to be found" in shown.stdout
-
-
-@pytest.mark.parametrize("budget", [("--epsilon", 1), ("--epsilon", 1, "--delta", "1e-6"), ("--rho", 0.5)])
-def test_check_takes_every_budget(cli, task, budget):
-    assert "classes are not expected to be found" in cli("check", task.table, "--classes", task.classes, *budget).stdout
-
-
-def test_check_without_a_budget_expects_nothing(cli, task):
-    labels = json.loads(cli("check", task.table, "--classes", task.classes, "--json").stdout)["labels"]
-    assert not {"budget", "not_found"} & set(labels)
-    assert all(set(one) == {"class", "n"} for one in labels["class_sizes"])
-
-
-def test_check_refuses_a_delta_alone(cli, task):
-    assert cli("check", task.table, "--classes", task.classes, "--delta", "1e-6").exit_code == 2
-
-
-def test_the_labels_of_a_rehearsal_may_be_in_a_file_of_their_own(cli, similar):
-    sample = load_sample()
-    np.save(similar / "rows.npy", sample.X)
-    np.save(similar / "labels.npy", sample.y)
-    command = ("plan", "--classes", 10, "--records", 250, "--mu", 1, "--runs", 1, "--json", "--rehearse")
-    apart = cli(*command, similar / "rows.npy", "--labels", similar / "labels.npy")
-    assert json.loads(apart.stdout) == json.loads(cli(*command, similar / "similar.npz").stdout)

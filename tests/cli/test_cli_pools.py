@@ -10,10 +10,10 @@ import pytest
 
 import dppl
 from dppl import PublicData
-from dppl.data import read_table, write_table
+from dppl.io import read_table, write_table
 from dppl.kernel.lattice import Lattice
 
-PUBLIC = ["--method", "public", "--epsilon", "2", "--seed", "1"]
+PUBLIC = ["--method", "public", "--epsilon", "2", "--random-state", "1"]
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def test_a_pool_behind_a_url(cli, task, memory):
 
 def test_lattice_rows_of_pool_and_records_give_the_same_model(cli, task, pool):
     rows, private = task.folder / "rows.parquet", task.folder / "private.parquet"
-    assert cli("table", "convert", pool, rows, "--lattice", "--id", "url").exit_code == 0
-    assert cli("table", "convert", task.table, private, "--lattice").exit_code == 0
+    assert cli("table", pool, "--out", rows, "--lattice", "--ids", "url").exit_code == 0
+    assert cli("table", task.table, "--out", private, "--lattice").exit_code == 0
     assert np.array_equal(read_table(rows).to_array(), Lattice(8).transform(task.X_public))
     assert fit(cli, task, rows).exit_code == 0
     check_model(task)
@@ -78,12 +78,12 @@ def test_lattice_rows_of_pool_and_records_give_the_same_model(cli, task, pool):
 
 def test_info_of_a_pool_and_of_lattice_rows(cli, task, pool, memory):
     rows = task.folder / "rows.parquet"
-    cli("table", "convert", memory, rows, "--lattice")
+    cli("table", memory, "--out", rows, "--lattice")
     for path, files, dtype in ((pool, 13, "float32"), (memory, 13, "float32"), (rows, 1, "int8")):
-        facts = json.loads(cli("table", "info", path, "--json").stdout)
+        facts = json.loads(cli("table", path, "--json").stdout)
         assert (facts["rows"], facts["dimension"], facts["files"], facts["dtype"]) == (50, 8, files, dtype)
-    assert '"squared_norm": "16129/2"' in cli("table", "info", rows).stdout
-    shown = cli("table", "head", pool, "-n", "2").stdout
+    assert '"squared_norm": "16129/2"' in cli("table", rows).stdout
+    shown = cli("table", pool, "--head", "2").stdout
     assert f"{task.X_public[1, 0]:.4g} {task.X_public[1, 1]:.4g}" in shown
 
 
@@ -119,9 +119,15 @@ def test_a_damaged_pool_is_refused_before_anything_is_charged(spoil, cli, task, 
 def test_every_fit_takes_lattice_rows(cli, task, pool):
     ledger, rows = task.folder / "ledger.db", task.folder / "rows.parquet"
     account = dppl.Ledger(ledger, "cats", dppl.PureDP(10.0))
-    cli("table", "convert", pool, rows, "--lattice")
+    cli("table", pool, "--out", rows, "--lattice")
     options = ("--ledger", ledger, "--dataset", "cats", "--force")
-    others = ([], ["--center-public"], ["--rotation", "3"], ["--rotation", "auto"], ["--pool", "2"])
+    others = (
+        [],
+        ["--options", "center=public"],
+        ["--options", "rotation=3"],
+        ["--options", "rotation=auto"],
+        ["--options", "pool=2"],
+    )
     for number, other in enumerate(others, start=1):
         assert fit(cli, task, rows, *options, *other).exit_code == 0
         assert len(account.releases()) == number
@@ -144,7 +150,7 @@ def test_a_url_that_leads_nowhere_is_an_input_error(cli, task, memory):
 
 
 def test_lattice_rows_go_into_parquet_alone(cli, task):
-    result = cli("table", "convert", task.table, task.folder / "rows.npy", "--lattice")
+    result = cli("table", task.table, "--out", task.folder / "rows.npy", "--lattice")
     assert result.exit_code == 2
     assert "--lattice must stand without another form of rows, and OUT must end in .parquet" in result.stderr
 
@@ -159,7 +165,7 @@ def test_a_column_of_ids_that_is_not_there_is_named(cli, task, pool):
 def test_lattice_rows_are_predicted_as_the_rows_that_they_were_made_from(cli, task, pool):
     assert fit(cli, task, pool).exit_code == 0
     rows = task.folder / "rows.parquet"
-    assert cli("table", "convert", pool, rows, "--lattice").exit_code == 0
+    assert cli("table", pool, "--out", rows, "--lattice").exit_code == 0
     found = [cli("predict", task.out, table) for table in (pool, rows)]
     assert [result.exit_code for result in found] == [0, 0]
     assert found[0].stdout == found[1].stdout

@@ -14,8 +14,8 @@ import pytest
 from sklearn.metrics import recall_score
 
 import dppl
-from dppl.cli import predict as predict_module
-from dppl.data import read_table, write_table
+from dppl import predictions
+from dppl.io import read_table, write_table
 
 NOTE = "dppl: note: figures computed on private records are not covered by the model's guarantee.\n"
 
@@ -105,7 +105,7 @@ def test_ids_go_with_the_labels(task, model, cli):
 
 def test_a_table_larger_than_a_block_is_predicted_whole(task, model, cli, monkeypatch):
     whole = cli("predict", model, task.table).stdout
-    monkeypatch.setattr(predict_module, "_ROWS", 5)
+    monkeypatch.setattr(predictions, "_ROWS", 5)
     assert cli("predict", model, task.table).stdout == whole
 
 
@@ -255,6 +255,7 @@ import signal
 import time
 from pathlib import Path
 from dppl import training
+from dppl import predictions
 from dppl.cli import main, predict
 
 if hasattr(signal, "SIGHUP"):
@@ -267,7 +268,7 @@ def wait(*_, **__):
 
 predict.opened = lambda _: type("Model", (), {"classes_": [], "encoder_": None, "predict": None})
 training.encoder_of_model = lambda *_, **__: None
-predict.embed_windows = wait
+predictions.embed_windows = wait
 main.run()
 """
     (tmp_path / "new.txt").write_text("a text\n")

@@ -15,9 +15,9 @@ import pytest
 
 import dppl
 from dppl import GaussianDP, Ledger, PrivateClassifier
-from dppl.cli import _review
-from dppl.data import write_table
+from dppl.cli import _owner
 from dppl.errors import DpplError
+from dppl.io import write_table
 from dppl.kernel.privacy.guarantee import A_STRICT_STOP, FORM_OF_FILES
 from dppl.kernel.reading import NOT_ALL_USABLE
 from dppl.training import workflow
@@ -92,7 +92,7 @@ def test_without_strict_the_owners_list_names_what_was_left_out(folder, cli):
 def test_an_embedding_of_zeros_is_in_the_owners_list(folder, cli):
     (folder / "mails.csv").write_text(rows_of())
     cli("embed", "mails.csv", "--encoder", "letters", "--out", "table")
-    table, usable = dppl.data.read_table(folder / "table"), np.arange(6) != 2
+    table, usable = dppl.io.read_table(folder / "table"), np.arange(6) != 2
     found = workflow.left_out_of(folder / "table.report.jsonl", table, np.array(CLASSES), usable)
     _, entry, totals = map(json.loads, found.splitlines())
     assert entry == {"id": "2", "reference": "row 2", "reason": "its embedding is all zeros"}
@@ -131,10 +131,10 @@ def test_labels_are_compared_before_anything_is_embedded_or_charged(folder, cli,
 
 def test_what_stops_a_training_names_the_line_for_its_owner_with_the_same_options(folder, cli, error_line):
     (folder / "my mails.csv").write_bytes("wer;note;what\nann;schön;Jane\n".encode("latin-1"))
-    options = ["--x", "note", "--y", "what", "--id", "wer", "--encoding", "latin-1", "--delimiter", ";"]
+    options = ["--x", "note", "--y", "what", "--read", "id=wer", "--read", "encoding=latin-1", "--read", "delimiter=;"]
     line = error_line(cli("train", "my mails.csv", *options, *TRAIN))
-    wanted = "dppl check 'my mails.csv' --classes classes.txt --x note --y what --id wer --encoding latin-1"
-    assert line.endswith(f"{wanted} --delimiter ';'")
+    wanted = "dppl check 'my mails.csv' --classes classes.txt --x note --y what --read id=wer --read encoding=latin-1"
+    assert line.endswith(f"{wanted} --read 'delimiter=;'")
     checked = cli("check", "my mails.csv", "--classes", "classes.txt", *options).stdout
     assert "'Jane': 1" in checked
     assert checked.endswith("A fit uses 0 of 1 records; it leaves out the others without a word.\n")
@@ -154,8 +154,10 @@ def test_another_encoding_stops_every_command_until_it_is_named(command, folder,
     before = charges(folder)
     result = cli(command, *arguments)
     assert (result.exit_code, charges(folder)) == (4, before)
-    assert error_line(result).startswith("--encoding must name the encoding of german.csv, which is not utf-8. Spread")
-    result = cli(command, *arguments, "--encoding", "cp1252")
+    assert error_line(result).startswith(
+        "--read encoding must name the encoding of german.csv, which is not utf-8. Spread"
+    )
+    result = cli(command, *arguments, "--read", "encoding=cp1252")
     assert result.exit_code == 0
     assert "german.csv is read with ';' between its columns, by its header" in result.stderr
     (folder / "utf16.csv").write_bytes(rows_of(delimiter=";").encode("utf-16"))
@@ -167,7 +169,7 @@ def test_another_encoding_stops_every_command_until_it_is_named(command, folder,
 def test_the_pool_is_utf_8(folder, cli, error_line):
     (folder / "mails.csv").write_text(rows_of())
     (folder / "pool.csv").write_bytes("text\nschön\n".encode("latin-1"))
-    line = error_line(cli("train", "mails.csv", *TRAIN, "--public", "pool.csv", "--encoding", "utf-8"))
+    line = error_line(cli("train", "mails.csv", *TRAIN, "--public", "pool.csv", "--read", "encoding=utf-8"))
     assert line == "pool.csv is not UTF-8; save it again as UTF-8."
 
 
@@ -177,7 +179,7 @@ FIT = ("--classes", "classes.txt", "--out", "m.safetensors", "--mu", "0.2", *LED
 X = np.eye(6, 8)
 
 
-@pytest.mark.parametrize("relation", [[], ["--adjacency", "replace-one", "--method", "mean"]])
+@pytest.mark.parametrize("relation", [[], ["--options", "adjacency=replace-one", "--method", "mean"]])
 @pytest.mark.parametrize("labels", ["error", "ignore"])
 @pytest.mark.parametrize("fault", ["a row of zeros", "a row of NaN", "another label"])
 def test_a_strict_fit_stops_before_the_charge_by_one_message(fault, labels, relation, folder, cli, error_line):
@@ -208,7 +210,7 @@ def test_a_fit_says_last_what_its_owner_must_see(folder, cli):
 
 def test_a_strict_fit_wants_a_whole_table(folder):
     write_table(folder / "t.parquet", X, np.array(LABELS))
-    parted = dppl.data.read_parts(folder / "t.parquet")
+    parted = dppl.io.read_parts(folder / "t.parquet")
     with pytest.raises(DpplError, match=r"^strict reads records before it charges"):
         dppl.SoftmaxPrototypes(GaussianDP(1), CLASSES, strict=True).fit(parted)
 
@@ -238,7 +240,7 @@ def shown_on(terminal, until):
 def terminal(monkeypatch):
     """A terminal in the place of the one that controls the process; returns what writes to it and reads from it."""
     ours, theirs = pty.openpty()
-    monkeypatch.setattr(_review, "_TERMINAL", os.ttyname(theirs))
+    monkeypatch.setattr(_owner, "_TERMINAL", os.ttyname(theirs))
 
     def answer(text):
         os.write(ours, f"{text}\n".encode())
@@ -272,7 +274,7 @@ def test_a_review_is_on_the_terminal_alone_and_no_stops_before_the_charge(comman
 
 def test_a_review_without_a_terminal_reads_nothing(folder, cli, error_line, monkeypatch):
     (folder / "mails.csv").write_text(rows_of())
-    monkeypatch.setattr(_review, "_TERMINAL", "/nowhere/tty")
+    monkeypatch.setattr(_owner, "_TERMINAL", "/nowhere/tty")
     monkeypatch.setattr("dppl.cli.train.report_on_source", lambda *_: pytest.fail("it was read"))
     result = cli("train", "mails.csv", *TRAIN, "--review")
     assert (result.exit_code, charges(folder)) == (2, 0)

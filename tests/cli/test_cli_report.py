@@ -108,7 +108,7 @@ def test_selected_texts_are_shown(tmp_path, letters, cli, error_line, monkeypatc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pool.txt").write_text("aaa first\nbbb second\nccc <third>\n")
     assert cli("embed", "pool.txt", "--encoder", "letters", "--out", "pool").exit_code == 0
-    public = dppl.data.read_table(tmp_path / "pool")
+    public = dppl.io.read_table(tmp_path / "pool")
     X = np.asarray(public)[[0, 0, 1, 1]]
     model = dppl.PublicPrototypes(dppl.PureDP(50.0), ["a", "b"], random_state=0)
     model.set_params(public=PublicData(public)).fit(X, ["a", "a", "b", "b"]).save("m.safetensors")

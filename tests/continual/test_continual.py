@@ -7,8 +7,8 @@ import dppl
 from dppl import ZCDP, GaussianDP, Ledger, MeanPrototypes, PublicData
 from dppl.continual import ContinualPrototypes, _presence
 from dppl.continual._sums import ReleasedSums
-from dppl.data import EmbeddingTable
 from dppl.errors import InputError, ModelFileError, ParameterError
+from dppl.io import EmbeddingTable
 from dppl.lab.streams import class_incremental, shuffled
 from laws.recipes import BY_NAME, CLASSES, DIM
 from laws.streams import replay

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dppl
+from continual import matrices
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger
 from dppl._files import part_of
 from dppl.audit import audit_release
@@ -55,7 +56,7 @@ def learn(stream, kind, state, model=None, **options):
 @pytest.mark.parametrize("n_tasks", [1, 2, 7, 8, 100, 257])
 def test_the_matrix_is_of_integers_lower_triangular_and_its_largest_column_is_exact(kind, n_tasks):
     planned = factor(kind, n_tasks)
-    matrix = planned.matrix()
+    matrix = matrices.matrix(planned)
     assert matrix.shape == (n_tasks, n_tasks)
     assert not np.triu(matrix, 1).any()
     assert (np.diag(matrix) == planned.rows[0].own).all()
@@ -64,7 +65,7 @@ def test_the_matrix_is_of_integers_lower_triangular_and_its_largest_column_is_ex
 
 
 def test_the_rows_of_the_tree_are_the_nodes_of_the_binary_mechanism():
-    matrix = factor("tree", 100).matrix()
+    matrix = matrices.matrix(factor("tree", 100))
     for t in range(1, 101):
         size = next(size for size in (64, 32, 16, 8, 4, 2, 1) if t % size == 0)
         assert matrix[t - 1].tolist() == [int(t - size < i <= t) for i in range(1, 101)]
@@ -72,7 +73,7 @@ def test_the_rows_of_the_tree_are_the_nodes_of_the_binary_mechanism():
 
 
 def test_the_rows_of_toeplitz_are_the_square_root_of_prefix_sums_up_to_a_twentieth():
-    matrix = factor("toeplitz", 300).matrix()
+    matrix = matrices.matrix(factor("toeplitz", 300))
     exact = [math.comb(2 * k, k) / 4**k for k in range(300)]
     for t in range(300):
         ages = np.arange(t, -1, -1)
@@ -91,10 +92,10 @@ ORACLE_LOSS = {10: 3.208913, 100: 6.407744, 1000: 10.660245}
 
 
 def test_coefficients_and_errors_are_those_of_an_oracle():
-    assert (factor("toeplitz", 8).matrix()[-1, ::-1] / 4096 == np.round(4096 * np.array(ORACLE)) / 4096).all()
+    assert (matrices.matrix(factor("toeplitz", 8))[-1, ::-1] / 4096 == np.round(4096 * np.array(ORACLE)) / 4096).all()
     for n_tasks, loss in ORACLE_LOSS.items():
         # Bins cost 3.3 % of variance at most.
-        assert loss * (1 - 1e-6) <= factor("toeplitz", n_tasks).variances().max() <= loss * 1.033
+        assert loss * (1 - 1e-6) <= matrices.variances(factor("toeplitz", n_tasks)).max() <= loss * 1.033
 
 
 WORST = {("tree", 10): 12, ("tree", 100): 42, ("tree", 1000): 90}
@@ -103,7 +104,7 @@ WORST |= {("toeplitz", 10): 3.209, ("toeplitz", 100): 6.497, ("toeplitz", 1000):
 
 @pytest.mark.parametrize(("kind", "n_tasks"), list(WORST))
 def test_the_stated_variances(kind, n_tasks):
-    assert factor(kind, n_tasks).variances().max() == pytest.approx(WORST[kind, n_tasks], abs=5e-4)
+    assert matrices.variances(factor(kind, n_tasks)).max() == pytest.approx(WORST[kind, n_tasks], abs=5e-4)
     assert max(len(row.weights) for row in factor(kind, n_tasks).rows) <= {"tree": 9, "toeplitz": 64}[kind]
 
 
@@ -123,7 +124,7 @@ def measured_variance(kind, n_tasks, dim=4000):
 def test_the_noise_has_the_variance_of_the_formula(kind, n_tasks, monkeypatch):
     """Within six standard errors of a chi-squared mean, so a false alarm has a chance below 1e-8."""
     measured, error = measured_variance(kind, n_tasks)
-    stated = factor(kind, n_tasks).variances()[-1]
+    stated = matrices.variances(factor(kind, n_tasks))[-1]
     assert abs(measured / stated - 1) < 6 * error
     whole = BinSums.after
 
@@ -274,7 +275,7 @@ def test_an_audit_of_all_rows_proves_most_of_the_promise_and_finds_a_forgotten_n
     def prepared():
         planned = _factors.factor(kind, n_tasks)
         noise = RoundedGaussian.within(claim, Fraction(100**2 * planned.squared_norm))
-        column = planned.matrix()[:, 0]
+        column = matrices.matrix(planned)[:, 0]
 
         def release(include):
             kept, likelihood = BinSums.none(1, 1), 0.0

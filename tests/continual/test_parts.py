@@ -9,9 +9,9 @@ import pytest
 import dppl
 from dppl import GaussianDP, Ledger, PublicData
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes, recover
-from dppl.data import read_parts
 from dppl.engines import InProcess, RayEngine
 from dppl.errors import BudgetExceeded, InputError, ParameterError, UnknownLabelError
+from dppl.io import read_parts
 from dppl.kernel import reading
 from dppl.kernel import records as sums
 from dppl.lab import FullDataContinual, NaiveContinual

@@ -18,10 +18,9 @@ from data.stores import running_store
 from dppl import Ledger, PublicData
 from dppl._metadata import LATTICE
 from dppl.continual import ContinualDiscriminant
-from dppl.data import EmbeddingTable, _places, read_ids, read_table, write_table
-from dppl.data._places import Place, natural, shown_as
-from dppl.embedding import convert_table
 from dppl.errors import DpplError, InputError, MissingExtra, ParameterError
+from dppl.io import EmbeddingTable, _places, convert_table, read_ids, read_table, write_table
+from dppl.io._places import Place, natural, shown_as
 from dppl.kernel.lattice import Lattice
 
 SECRET = "topsecret"
@@ -200,7 +199,7 @@ def test_npy_shards_of_another_order_in_memory_read_the_same(turned, folder):
 
 
 def test_of_a_url_only_the_bytes_that_are_needed_are_fetched(store, folder, monkeypatch):
-    monkeypatch.setattr("dppl.data.fragments._FETCHED", 100_000)
+    monkeypatch.setattr("dppl.io.fragments._FETCHED", 100_000)
     np.save(folder / "emb_0.npy", np.zeros((100_000, 16), np.float32))
     store.objects.clear()
     store.put(folder, "pool")
@@ -496,7 +495,7 @@ def test_an_unknown_scheme_is_refused():
 def test_without_a_url_fsspec_is_not_imported(folder):
     flat(folder)
     program = (
-        f"import sys; from dppl.data import read_table; read_table({str(folder)!r}); assert 'fsspec' not in sys.modules"
+        f"import sys; from dppl.io import read_table; read_table({str(folder)!r}); assert 'fsspec' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 

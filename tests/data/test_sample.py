@@ -3,8 +3,8 @@ import pytest
 from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
-from dppl.data import load_sample
-from dppl.data.sample import _DiffusionMap
+from dppl.io import load_sample
+from dppl.io.sample import _DiffusionMap
 
 
 @pytest.fixture(autouse=True, scope="module")

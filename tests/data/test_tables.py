@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dppl.data import EmbeddingTable, align_labels, read_classes, read_table, write_table
-from dppl.data.fragments import _list_rows
-from dppl.data.labels import as_labels
 from dppl.errors import InputError, ParameterError
+from dppl.io import EmbeddingTable, align_labels, read_classes, read_table, write_table
+from dppl.io.fragments import _list_rows
+from dppl.io.labels import as_labels
 from dppl.lab import long_tailed
+from loops import loop
 
 SECRET = "topsecret"  # stands for private data: no message may show it
 N = 1237  # so does the number of rows
@@ -116,7 +117,7 @@ def test_every_form_and_type_reads_back(tmp_path, form, dtype):
     batch=st.integers(1, 60),
 )
 def test_blocks_of_shards_equal_the_array(tmp_path, monkeypatch, counts, group, size, batch):
-    monkeypatch.setattr("dppl.data.fragments._BATCH_ROWS", batch)
+    monkeypatch.setattr("dppl.io.fragments._BATCH_ROWS", batch)
     folder = tmp_path / "shards"
     folder.mkdir(exist_ok=True)
     for old in folder.iterdir():
@@ -237,7 +238,7 @@ def test_a_slice_of_arrow_lists_gives_its_own_rows(tmp_path, dtype, kind):
 
 @pytest.mark.parametrize("kind", ["list", "large"])
 def test_width_is_found_behind_nulls(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr("dppl.data.fragments._BATCH_ROWS", 2)
+    monkeypatch.setattr("dppl.io.fragments._BATCH_ROWS", 2)
     records = [None] * 5 + [[1.0, 2.0]]
     type_ = pa.list_(pa.float32()) if kind == "list" else pa.large_list(pa.float32())
     save_parquet(tmp_path / "a.parquet", {"x": pa.array(records, type=type_)})
@@ -472,9 +473,9 @@ def labels_of_text(folder, suffix, contents):
     return read_table(folder / "a.npy", labels=path).y
 
 
-@pytest.mark.parametrize("place", [0, 2, 5])
-@pytest.mark.parametrize("odd", ODD)
-@pytest.mark.parametrize("usual", USUAL)
+@loop("place", [0, 2, 5])
+@loop("odd", ODD)
+@loop("usual", USUAL)
 @pytest.mark.parametrize("suffix", [".txt", ".csv", ".parquet"])
 def test_an_odd_text_changes_no_other_label(tmp_path, suffix, usual, odd, place):
     contents = [text.encode() for text in USUAL[usual]]
@@ -497,9 +498,9 @@ def test_an_odd_text_changes_no_other_label(tmp_path, suffix, usual, odd, place)
     assert (after[place] == "1") == bare
 
 
-@pytest.mark.parametrize("place", [0, 2, 5])
-@pytest.mark.parametrize("odd", ["\0", "", "1,2", "\U0010ffff", str(10**30), SECRET, "x" * 1_000_000, "\ufffd"])
-@pytest.mark.parametrize("usual", USUAL)
+@loop("place", [0, 2, 5])
+@loop("odd", ["\0", "", "1,2", "\U0010ffff", str(10**30), SECRET, "x" * 1_000_000, "\ufffd"])
+@loop("usual", USUAL)
 @pytest.mark.parametrize("suffix", ["npy", "npz"])
 def test_an_odd_string_of_numpy_changes_no_other_label(tmp_path, suffix, usual, odd, place):
     def read(labels):
@@ -523,7 +524,7 @@ def test_an_odd_string_of_numpy_changes_no_other_label(tmp_path, suffix, usual, 
     assert aligned[place] not in public
 
 
-@pytest.mark.parametrize("place", [0, 2, 4])
+@loop("place", [0, 2, 4])
 @pytest.mark.parametrize("encoded", [False, True])
 @pytest.mark.parametrize(
     ("type_", "odd"),
@@ -782,7 +783,7 @@ def test_lists_of_varying_length_are_refused(tmp_path, records):
 
 @pytest.mark.parametrize("odd", [[[1.0], [1.0, 2.0, 3.0]], [[1.0, 2.0, 3.0], []]])  # as many numbers as one length has
 def test_a_later_list_of_another_length_is_refused(tmp_path, monkeypatch, odd):
-    monkeypatch.setattr("dppl.data.fragments._BATCH_ROWS", 2)
+    monkeypatch.setattr("dppl.io.fragments._BATCH_ROWS", 2)
     save_parquet(tmp_path / "a.parquet", {"x": pa.array([[1.0, 2.0]] * 4 + odd)})
     table = read_table(tmp_path / "a.parquet")
     assert table.shape == (6, 2)

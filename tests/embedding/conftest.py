@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from dppl.data import read_table
-from dppl.embedding import embed, open_source
+from dppl.io import embed, open_source, read_table
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from dppl.embedding.cache import Cache
 from dppl.errors import InputError
+from dppl.io.cache import Cache
 
 from .conftest import TinyFingerprint, TinyTexts
 

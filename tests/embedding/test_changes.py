@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dppl.embedding import embed, open_source
-from dppl.embedding.left_out import NOTICE
-from dppl.embedding.records import BadRecord
 from dppl.errors import InputError, ParameterError
+from dppl.io import embed, open_source
+from dppl.io.left_out import NOTICE
+from dppl.io.records import BadRecord
 
 from .conftest import TinyImages, TinyTexts, image_bytes
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dppl.embedding import decoding
-from dppl.embedding.decoding import MOST_PIXELS, decode, quiet
-from dppl.embedding.records import BadRecord
 from dppl.errors import InputError
+from dppl.io import decoding
+from dppl.io.decoding import MOST_PIXELS, decode, quiet
+from dppl.io.records import BadRecord
 
 from .conftest import TinyImages, image_bytes
 
@@ -195,7 +195,7 @@ def test_every_mode_becomes_rgb(mode, pixels):
 
 
 def test_a_huge_file_is_refused_before_it_is_decoded(monkeypatch):
-    monkeypatch.setattr("dppl.embedding.decoding.MOST_BYTES", 100)
+    monkeypatch.setattr("dppl.io.decoding.MOST_BYTES", 100)
     with pytest.raises(BadRecord, match="larger than 100 bytes"):
         decode(image_bytes(size=(64, 64)), "image")
 

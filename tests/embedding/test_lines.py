@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from dppl.embedding import open_source
-from dppl.embedding.records import BadRecord
 from dppl.errors import InputError, ParameterError
+from dppl.io import open_source
+from dppl.io.records import BadRecord
 
 LIMIT = 40
 HEADER = "text,label\r\n"
@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def limit():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dppl.embedding.lines.MOST_TEXT_BYTES", LIMIT)
+        patch.setattr("dppl.io.lines.MOST_TEXT_BYTES", LIMIT)
         yield
 
 
@@ -146,7 +146,7 @@ JSON = '{"text": "x", "label": "a"}\n'
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".txt"])
 def test_a_byte_order_mark_is_taken_away_wherever_files_were_joined(folder, suffix, monkeypatch):
-    monkeypatch.setattr("dppl.embedding.lines.MOST_TEXT_BYTES", 100)
+    monkeypatch.setattr("dppl.io.lines.MOST_TEXT_BYTES", 100)
     lines = [MARK + (JSON.replace("x", text) if suffix == ".jsonl" else f"{text}\n") for text in "xyz"]
     path = folder / f"t{suffix}"
     bare = [line.removeprefix(MARK) for line in lines]
@@ -203,7 +203,7 @@ def test_labels_in_a_file_of_their_own_are_read_in_the_same_encoding(folder):
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le with mark", "utf-16-be with mark"])
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".txt"])
 def test_byte_order_marks_say_the_encoding(folder, suffix, encoding, monkeypatch):
-    monkeypatch.setattr("dppl.embedding.lines.MOST_TEXT_BYTES", 200)
+    monkeypatch.setattr("dppl.io.lines.MOST_TEXT_BYTES", 200)
     lines = {".csv": GERMAN, ".jsonl": '{"text": "Müller"}\n', ".txt": "Müller\n"}[suffix]
     name, marked, _ = encoding.partition(" with")
     path = folder / f"marked{suffix}"
@@ -234,7 +234,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused_without_a_word_of_it(fo
 
 @pytest.mark.parametrize("delimiter", [";", "\t", "|", ","])
 def test_the_header_shows_what_stands_between_columns(folder, delimiter, monkeypatch):
-    monkeypatch.setattr("dppl.embedding.lines.MOST_TEXT_BYTES", 200)
+    monkeypatch.setattr("dppl.io.lines.MOST_TEXT_BYTES", 200)
     content = GERMAN.replace(";", delimiter)
     found = read(folder / "t.csv", content)
     assert [(label, text) for label, text, _ in found] == [
@@ -291,7 +291,7 @@ def test_a_line_that_decodes_to_half_a_character_is_left_out_alone(folder):
 
 def test_a_long_field_in_quotes_is_read(folder, monkeypatch):
     """Longer than what Python's reader of CSV takes unless it is told otherwise."""
-    monkeypatch.setattr("dppl.embedding.lines.MOST_TEXT_BYTES", 2**20)
+    monkeypatch.setattr("dppl.io.lines.MOST_TEXT_BYTES", 2**20)
     long = "a" * 131_100
     (folder / "quoted.csv").write_text(f'text,label\n"{long}",x\n')
     (record,) = open_source(folder / "quoted.csv")

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dppl.data import read_ids
-from dppl.embedding import PERSON, Columns, convert_table, embed, open_source
 from dppl.errors import InputError, ParameterError
+from dppl.io import PERSON, Columns, convert_table, embed, open_source, read_ids
 
 from .conftest import TinyImages, TinyTexts, image_bytes
 

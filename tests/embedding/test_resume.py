@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dppl.data import read_table, write_table
-from dppl.embedding import embed, open_source
 from dppl.errors import InputError
+from dppl.io import embed, open_source, read_table, write_table
 
 from .conftest import TinyTexts, outcome
 
@@ -19,7 +18,7 @@ from .conftest import TinyTexts, outcome
 # something is about to happen or has just happened.
 SCRIPT = """
 import importlib.util, os, signal, sys
-import dppl.embedding.cache, dppl.embedding.left_out, dppl.embedding.shards
+import dppl.io.cache, dppl.io.left_out, dppl.io.shards
 
 spec = importlib.util.spec_from_file_location("tiny", sys.argv[1])
 tiny = importlib.util.module_from_spec(spec)
@@ -44,16 +43,16 @@ def watch(owner, name):
     setattr(owner, name, watched)
 
 def work(folder):
-    source = dppl.embedding.open_source(folder + "/t.jsonl", columns=dppl.embedding.Columns(id="id"))
+    source = dppl.io.open_source(folder + "/t.jsonl", columns=dppl.io.Columns(id="id"))
     encoder = tiny.TinyTexts()
-    dppl.embedding.embed(source, encoder, folder + "/table", shard_rows=6, workers=2, cache=folder + "/cache")
+    dppl.io.embed(source, encoder, folder + "/table", shard_rows=6, workers=2, cache=folder + "/cache")
 
 watch(tiny.TinyTexts, "prepare")
 watch(tiny.TinyTexts, "encode_prepared")
-watch(dppl.embedding.shards, "write_atomically")
-watch(dppl.embedding.left_out.Report, "add")
-watch(dppl.embedding.left_out.Report, "finish")
-watch(dppl.embedding.cache.Cache, "add")
+watch(dppl.io.shards, "write_atomically")
+watch(dppl.io.left_out.Report, "add")
+watch(dppl.io.left_out.Report, "finish")
+watch(dppl.io.cache.Cache, "add")
 watch(os, "replace")
 watch(os, "fsync")
 for task in sys.argv[2:]:

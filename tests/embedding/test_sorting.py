@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dppl.data import read_ids, read_table
-from dppl.embedding import sort_table, sorting
 from dppl.errors import InputError, ParameterError
+from dppl.io import read_ids, read_table, sort_table, sorting
 from dppl.kernel.persons import person_codes
 
 N = 500
@@ -160,7 +159,7 @@ def test_what_fails_changes_nothing(tmp_path, monkeypatch):
 def test_a_killed_process_leaves_nothing(tmp_path):
     written(tmp_path / "t.parquet")
     program = (
-        "import os, sys; from dppl.embedding import sorting; sorting._PART_BYTES = 1 << 12\n"
+        "import os, sys; from dppl.io import sorting; sorting._PART_BYTES = 1 << 12\n"
         "sorting._sorted = lambda *given: os._exit(9)\n"  # after all rows were written to the disk
         "sorting.sort_table(sys.argv[1], sys.argv[2], by='patient')"
     )

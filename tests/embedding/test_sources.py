@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dppl.embedding import Columns, open_source
 from dppl.errors import InputError, ParameterError
+from dppl.io import Columns, open_source
 
 from .conftest import image_bytes
 
@@ -157,7 +157,7 @@ def test_a_text_a_line_with_labels(tmp_path, run, texts):
 
 def test_a_line_that_is_too_long_costs_no_other(tmp_path, run, texts, monkeypatch):
     for module in ("lines", "decoding"):
-        monkeypatch.setattr(f"dppl.embedding.{module}.MOST_TEXT_BYTES", 20)
+        monkeypatch.setattr(f"dppl.io.{module}.MOST_TEXT_BYTES", 20)
     found = run(put(tmp_path / "t.txt", b"short\n" + b"x" * 90 + b"\nlast\n" + "ü".encode() * 10 + b"\n"), texts)
     assert found.ids == ["0", "2", "3"]
     assert found.reasons == {"line 1": "it is longer than 20 bytes"}

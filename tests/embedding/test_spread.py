@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dppl.data import read_table
-from dppl.embedding import Columns, embed, open_source
 from dppl.encoders import load_encoder
 from dppl.engines import InProcess
 from dppl.errors import InputError, ParameterError
+from dppl.io import Columns, embed, open_source, read_table
 
 from .conftest import TinyTexts, image_bytes
 

@@ -9,11 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import dppl
-from dppl.data import read_table, writing
-from dppl.data.writing import to_storage
-from dppl.embedding import convert_table, embed, open_source
-from dppl.embedding.left_out import NOTICE
 from dppl.errors import InputError, ParameterError
+from dppl.io import convert_table, embed, open_source, read_table, writing
+from dppl.io.left_out import NOTICE
+from dppl.io.writing import to_storage
 from dppl.kernel.lattice import Lattice
 
 from .conftest import TinyFingerprint, TinyTexts

@@ -11,13 +11,13 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from dppl.embedding.pipeline import table_metadata
 from dppl.encoders import verdicts
 from dppl.encoders.encoder import Fingerprint
 from dppl.encoders.fixed import FixedShapeEncoder, for_prediction
 from dppl.encoders.images import ImageNetwork
 from dppl.encoders.tokens import TextNetwork, padded_length
 from dppl.errors import ParameterError
+from dppl.io.pipeline import table_metadata
 
 pytest.importorskip("PIL")
 FOLDER = verdicts._folder  # which fixtures replace

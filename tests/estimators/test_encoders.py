@@ -8,8 +8,8 @@ import pytest
 import dppl
 from dppl import ZCDP, ApproxDP, PublicData, lab
 from dppl._fingerprint import Fingerprint, same_encoder
-from dppl.data import EmbeddingTable, read_table, write_table
 from dppl.errors import InputError
+from dppl.io import EmbeddingTable, read_table, write_table
 from dppl.prototypes import LinearProbe
 
 FIRST = Fingerprint(

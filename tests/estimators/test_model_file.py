@@ -9,10 +9,10 @@ from safetensors.numpy import load_file, save_file
 
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP
-from dppl.data import EmbeddingTable, read_table
 from dppl.errors import ModelFileError
 from dppl.estimators.model_file import describe, to_bytes
 from dppl.estimators.public_data import ExamplesKept
+from dppl.io import EmbeddingTable, read_table
 
 RNG = np.random.default_rng(0)
 X, P = RNG.normal(size=(60, 12)), RNG.normal(size=(40, 12))

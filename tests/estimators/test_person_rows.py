@@ -82,12 +82,14 @@ def test_rows_are_those_of_plain_integers(monkeypatch):
     check_against_plain_integers(monkeypatch)
 
 
-def leave_the_sum_before(patch):
-    patch.setattr(persons._Held, "taken", lambda self, places: 0 * TAKEN(self, places))
+def mix_up_sums(patch):
+    """Give the sums of a block to the wrong rows."""
 
+    def mixed(rows, places, dtype):
+        here, added = SUMS(rows, places, dtype)
+        return here, added[::-1].copy()
 
-def mix_up_room(patch):
-    patch.setattr(persons._Held, "keep", lambda self, places, sums: KEEP(self, places, sums[::-1]))
+    patch.setattr(persons, "_sums", mixed)
 
 
 def choose_by_everyone(patch):
@@ -110,11 +112,11 @@ def cap_after_the_sum(patch):
     patch.setattr(persons, "classes_of_persons", kept)
 
 
-TAKEN, KEEP, MOST_FREQUENT = persons._Held.taken, persons._Held.keep, persons._most_frequent
+SUMS, MOST_FREQUENT = persons._sums, persons._most_frequent
 OF_PERSONS = persons.classes_of_persons
 
 
-@pytest.mark.parametrize("fault", [leave_the_sum_before, mix_up_room, choose_by_everyone, cap_after_the_sum])
+@pytest.mark.parametrize("fault", [mix_up_sums, choose_by_everyone, cap_after_the_sum])
 def test_a_fault_is_noticed(fault, monkeypatch):
     fault(monkeypatch)
     with pytest.raises(AssertionError):

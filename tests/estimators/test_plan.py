@@ -9,9 +9,9 @@ from sklearn.model_selection import ParameterGrid
 
 import dppl
 from dppl import ZCDP, ApproxDP, PublicData, PureDP
-from dppl.data import EmbeddingTable
 from dppl.errors import BudgetError, BudgetExceeded, InputError, ParameterError
 from dppl.estimators.base import EmbeddingClassifier
+from dppl.io import EmbeddingTable
 from dppl.kernel.privacy import Ledger
 from laws.recipes import FIRST
 

@@ -12,8 +12,8 @@ from dppl.errors import InputError
 from dppl.kernel import whole_persons
 from dppl.kernel.lattice import Lattice, SoftmaxGradient, residuals
 from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS
+from dppl.kernel.queries import STEPS, ClassCounts, NumberOfRecords, Shortfalls, SoftmaxGradients
 from dppl.kernel.records import HeldRecords
-from dppl.kernel.sums import class_masses, gradients, number_of_records, shortfalls
 from dppl.kernel.whole_persons import WholePersons
 
 DIM = 8
@@ -46,15 +46,15 @@ def test_a_person_counts_once_in_sizes_and_shortfalls(case):
     def added(kept):
         few = np.where(kept, codes, -1)
         held = HeldRecords(rows, few, WholePersons(few, numbers))
-        (sizes,), (number,) = class_masses(held, 3, 1000), number_of_records(held)
-        assert number == len(np.unique(numbers[few >= 0]))
-        return sizes, *shortfalls(held, SoftmaxGradient(LATTICE), weights, of_classes)
+        assert NumberOfRecords().exact(held) == len(np.unique(numbers[few >= 0]))
+        short = Shortfalls(LATTICE, 3).exact(held, weights=weights, class_weights=of_classes / WEIGHT_STEPS)
+        return ClassCounts(3).exact(held), short
 
     parts = [added(numbers == person) for person in np.unique(numbers)]
     for whole, *each in zip(added(np.ones(len(rows), bool)), *parts, strict=True):
         assert (whole == sum(each)).all()
     for sizes, short in parts:
-        assert sum(int(v) ** 2 for v in sizes) <= 1000**2
+        assert sum(int(v) ** 2 for v in sizes) <= STEPS**2
         assert sum(int(v) ** 2 for v in short) <= RESOLUTION**2
 
 
@@ -226,7 +226,7 @@ def one_person_more(others, passes):
 
     def total(codes):
         records = HeldRecords(Changing(X, changed, passes), codes, WholePersons(codes, numbers))
-        return gradients(records, gradient, W)[0].astype(float)
+        return SoftmaxGradients(LATTICE, 3).exact(records, weights=W).astype(float)
 
     added = total(np.zeros(2 * MANY, np.intp)) - total(np.where(numbers > 0, 0, -1))
     return np.linalg.norm(added) / float(gradient.squared_sensitivity) ** 0.5

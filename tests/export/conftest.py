@@ -4,7 +4,7 @@ import pytest
 
 import dppl
 from dppl import PublicData
-from dppl.data import load_sample
+from dppl.io import load_sample
 from export.readers import READERS
 
 

@@ -56,7 +56,7 @@ WORST = {
     ),
     "long": (
         LongResiduals(LATTICE, CLASSES),
-        {"weights": NOWHERE, "offsets": np.zeros(CLASSES), "clip": 1.0, "threshold": 0.1},
+        {"weights": NOWHERE, "offsets": np.zeros(CLASSES), "threshold": 0.1},
         LONG,
         None,
     ),
@@ -93,6 +93,18 @@ def test_no_record_moves_a_query_further_than_its_reach_and_the_worst_one_nearly
     if opposite is not None:
         replaced = np.vstack([ROWS, opposite]), np.append(CODES, 0)
         assert 0.9 * query.squared_reach(REPLACE_ONE) <= moved(query, asked, more, replaced)
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_only_a_query_that_says_so_has_entries_that_follow_one_class_alone(name):
+    """Persons of several classes cost less by such queries, whose entries are so many mechanisms of their own."""
+    query, asked, row, _ = WORST[name]
+    assert query.per_class == isinstance(query, ClassSums)
+    if query.per_class:
+        records = HeldRecords(ROWS, CODES), HeldRecords(np.vstack([ROWS, row]), np.append(CODES, 0))
+        change = np.subtract(*(query.exact(one, **asked) for one in records))
+        assert change[0].any()
+        assert not change[1:].any()
 
 
 def test_class_sizes_are_public_only_where_a_record_is_replaced_by_one_of_its_class():
@@ -164,7 +176,7 @@ def test_samples_are_accounted_under_add_remove_only(relation):
 def test_a_threshold_is_one_number():
     with pytest.raises(TypeError):
         LongResiduals(LATTICE, CLASSES).exact(
-            HeldRecords(ROWS, CODES), weights=NOWHERE, offsets=np.zeros(CLASSES), clip=1.0, threshold=np.zeros((9, 1))
+            HeldRecords(ROWS, CODES), weights=NOWHERE, offsets=np.zeros(CLASSES), threshold=np.zeros((9, 1))
         )
 
 

@@ -7,8 +7,8 @@ from scipy.special import softmax
 import dppl
 from dppl import ZCDP, GaussianDP, PublicData
 from dppl.audit import audit_release
-from dppl.data import load_sample
 from dppl.errors import InputError, ParameterError
+from dppl.io import load_sample
 from dppl.kernel.lattice import RESOLUTION, Lattice, SoftmaxGradient
 from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.kernel.privacy import Ledger

@@ -5,8 +5,8 @@ import pytest
 
 from dppl import ZCDP, GaussianDP
 from dppl.audit import audit_release
-from dppl.data import load_sample
 from dppl.errors import ParameterError
+from dppl.io import load_sample
 from dppl.kernel.lattice import RESOLUTION, SoftmaxGradient
 from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.lab import GlobalAdapt

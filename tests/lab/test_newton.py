@@ -3,8 +3,8 @@ import pytest
 from scipy.special import softmax
 
 from dppl import ZCDP
-from dppl.data import load_sample
 from dppl.errors import ParameterError
+from dppl.io import load_sample
 from dppl.kernel.lattice import Lattice
 from dppl.lab import Newton
 

@@ -18,7 +18,7 @@ from dppl.kernel.privacy import ZCDP
 from dppl.kernel.privacy.ledger import CHARGED as PAID
 from dppl.kernel.privacy.ledger import RELEASED
 from laws.ledgers import content_without_times, spy_on
-from laws.recipes import CHARGED, FIRST, RELATIONS, Table, each
+from laws.recipes import FIRST, SHARED_CHARGED, Table, each
 
 DRAWING = [
     (source, name) for source in (SystemRandomness, SeededRandomness) for name in ("below", "bits", "rounded_gaussian")
@@ -64,12 +64,12 @@ def check_order(kind, file, seed=None):
         assert all(json.loads(cost)["rho"] > 0 for _, cost in releases)
 
 
-@each(CHARGED)
+@each(SHARED_CHARGED)
 def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(kind, file):
     check_order(kind, file)
 
 
-@each(FIRST)
+@each(SHARED_CHARGED)
 def test_so_it_is_in_a_seeded_fit(kind, file):
     check_order(kind, file, seed=1)
 
@@ -94,7 +94,7 @@ def test_whatever_comes_before_the_charge_is_noticed(fault, file, monkeypatch):
         check_order(FIRST[0], file)
 
 
-@each(RELATIONS)
+@each(SHARED_CHARGED)
 def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(kind, file, monkeypatch):
     X, y = kind.records()
     estimator, ledger = kind.make(QUARTER, random_state=None), account(file, kind, ZCDP(0.375))
@@ -117,7 +117,7 @@ def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(kind, file
         estimator.fit(X, y)
 
 
-@each(RELATIONS)
+@each(SHARED_CHARGED)
 def test_an_account_of_any_notion_is_charged_what_the_guarantee_says(kind, tmp_path):
     for number, budget in enumerate((ZCDP(2.0), GaussianDP(2.0), ApproxDP(9.0, 1e-6))):
         ledger = account(tmp_path / f"{number}.db", kind, budget)
@@ -175,7 +175,7 @@ def check_a_fit_that_dies(kind, file):
     assert learned() == []
 
 
-@each(RELATIONS)
+@each(SHARED_CHARGED)
 def test_a_fit_that_dies_after_the_charge_leaves_no_model_and_stays_paid(kind, file):
     check_a_fit_that_dies(kind, file)
 
@@ -192,7 +192,7 @@ def test_a_charge_that_is_taken_back_is_noticed(file, monkeypatch):
         check_a_fit_that_dies(FIRST[0], file)
 
 
-@each(RELATIONS)
+@each(SHARED_CHARGED)
 def test_a_fit_that_stops_at_an_unknown_label_has_paid_and_leaves_no_model(kind, file):
     X, y = kind.records()
     ledger, model = account(file, kind), kind.fit(X, y, budget=QUARTER)
@@ -205,7 +205,7 @@ def test_a_fit_that_stops_at_an_unknown_label_has_paid_and_leaves_no_model(kind,
     assert b"Jane" not in file.read_bytes()
 
 
-@each(RELATIONS)
+@each(SHARED_CHARGED)
 def test_a_fit_whose_parameters_or_shapes_are_wrong_pays_nothing(kind, file):
     X, y = kind.records()
     ledger = account(file, kind)
@@ -227,7 +227,7 @@ def test_a_fit_whose_parameters_or_shapes_are_wrong_pays_nothing(kind, file):
     assert ledger.releases() == []
 
 
-@each(RELATIONS)
+@each(SHARED_CHARGED)
 def test_neighbours_leave_the_same_ledger_but_for_times_and_the_released_model(kind, tmp_path):
     # The hash is that of the released model, which differs as much as the mechanism lets it.
     X, y = kind.records()
@@ -253,7 +253,7 @@ def test_neighbours_leave_the_same_ledger_but_for_times_and_the_released_model(k
         assert models[0] != models[1]  # the changed record was read
 
 
-@each(RELATIONS)
+@each(SHARED_CHARGED)
 def test_neighbours_whose_fits_fail_leave_the_same_ledger(kind, tmp_path):
     X, y = kind.records()
     contents = []

@@ -14,7 +14,7 @@ from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.mechanisms.randomness import SeededRandomness
 from dppl.kernel.privacy import Cost
 from dppl.kernel.privacy.composition import covers
-from laws.recipes import BY_NAME, CHARGED, CLASSES, FIRST, KINDS, each
+from laws.recipes import BY_NAME, CHARGED, CLASSES, FIRST, KINDS, SHARED, SHARED_CHARGED, each
 
 pytestmark = pytest.mark.slow
 
@@ -133,7 +133,7 @@ UNSPENDABLE = [
 
 
 @pytest.mark.parametrize(("budget", "words"), UNSPENDABLE, ids=[str(budget) for budget, _ in UNSPENDABLE])
-@each([kind for kind in CHARGED if not kind.entry.pure and kind.recipe.budget == ZCDP(1.0)])
+@each([kind for kind in SHARED_CHARGED if not kind.entry.pure])
 def test_budgets_that_cannot_be_spent_are_refused_before_anything_is_paid(kind, budget, words, tmp_path):
     account = Ledger(tmp_path / "ledger.db", "wards", ZCDP(1e300), adjacency=kind.adjacency)
     with pytest.raises(BudgetError, match=words):
@@ -159,13 +159,13 @@ def test_the_guarantee_says_the_relation_and_all_that_is_public(kind):
 
 
 @pytest.mark.parametrize("budget", [1.0, "rho=1"])
-@each(FIRST)
+@each(SHARED)
 def test_a_number_is_no_budget(kind, budget):
     with pytest.raises(ParameterError, match="means nothing without its notion"):
         kind.cls(budget, CLASSES).fit(*kind.records())
 
 
-@each(FIRST)
+@each(SHARED_CHARGED)
 def test_a_weak_budget_warns_and_a_strong_one_does_not(kind):
     X, y = kind.records()
     fit = lambda budget: kind.fit(X, y, budget=budget)  # noqa: E731
@@ -180,7 +180,7 @@ def test_a_weak_budget_warns_and_a_strong_one_does_not(kind):
             fit(budget)
 
 
-@each(FIRST)
+@each(SHARED)
 def test_classes_are_never_read_from_the_labels(kind):
     with pytest.raises(ParameterError, match=r"classes must be the public list .* private labels"):
         kind.make().set_params(classes=None).fit(*kind.records())

@@ -6,7 +6,7 @@ import pytest
 
 import dppl
 from dppl.estimators.model_file import describe
-from laws.recipes import FIRST, each
+from laws.recipes import FIRST, SHARED, each
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def test_a_seed_in_the_file_is_noticed(tmp_path, monkeypatch):
         check_comes_back(kind, tmp_path / "m.safetensors")
 
 
-@each()
+@each(SHARED)
 def test_only_a_model_of_noise_that_nobody_can_repeat_is_fit_for_release(kind, tmp_path):
     X, y = kind.records()
     for seed in (None, 0):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from dppl import MeanPrototypes
-from dppl.data import EmbeddingTable
+from dppl.io import EmbeddingTable
 from dppl.kernel.lattice import Lattice, iter_blocks
-from laws.recipes import BY_NAME, FIRST, KINDS, Table, each, lattice_table
+from laws.recipes import BY_NAME, SHARED, SHARED_CHARGED, Table, each, lattice_table
 
 pytestmark = pytest.mark.slow
 # Whose own map centres or rotates.
@@ -40,19 +40,19 @@ def check_forms(kind, tmp_path):
             assert kind.fit(X, y, public=kind.public_data(rows=public)).to_bytes() == bits, name
 
 
-@each()
+@each(SHARED)
 def test_rows_in_any_form_give_the_same_bits(kind, tmp_path):
     check_forms(kind, tmp_path)
 
 
-@each([kind for kind in KINDS if not kind.recipe.sampled])  # whose sample is drawn by place
+@each(SHARED_CHARGED)  # not of one whose sample is drawn by place
 def test_the_order_of_records_does_not_matter(kind):
     X, y = kind.records(23)
     order = np.random.default_rng(4).permutation(len(X))
     assert kind.fit(X[order], y[order]).to_bytes() == kind.fit(X, y).to_bytes()
 
 
-@each()
+@each(SHARED)
 def test_the_order_in_which_classes_are_named_does_not_matter(kind):
     X, y = kind.records()
     first, second = (kind.fit(X, y, classes=classes) for classes in (["a", "b", "c", "none"], ["none", "c", "a", "b"]))
@@ -62,7 +62,7 @@ def test_the_order_in_which_classes_are_named_does_not_matter(kind):
         assert values.tobytes() == second._tensors()[name].tobytes()
 
 
-@each(FIRST)
+@each(SHARED)
 def test_rows_that_see_their_block_are_noticed(kind, tmp_path, monkeypatch):
     whole = Lattice.transform
     monkeypatch.setattr(Lattice, "transform", lambda self, X: whole(self, np.asarray(X) - np.mean(X, axis=0)))
@@ -70,14 +70,14 @@ def test_rows_that_see_their_block_are_noticed(kind, tmp_path, monkeypatch):
         check_forms(kind, tmp_path)
 
 
-@each()
+@each(SHARED)
 def test_no_records_at_all_are_a_data_set_like_any_other(kind):
     model = kind.fit(np.empty((0, kind.dim)), [])
     assert np.isfinite(model.decision_function(np.eye(kind.dim))).all()
     assert model.guarantee_ == kind.fit(*kind.records()).guarantee_
 
 
-@each(FIRST)
+@each(SHARED)
 def test_one_row_of_another_type_does_not_change_how_lists_are_read(kind):
     """int8 arrays are lattice rows; a list is not, or one float row would turn all others into embeddings."""
     X, y = kind.records()
@@ -103,7 +103,7 @@ def check_lattice_rows(kind):
     return unmapped
 
 
-@each()
+@each(SHARED)
 def test_lattice_rows_give_the_bits_of_int8_rows_or_of_embeddings(kind):
     mapped = kind.recipe.options.keys() & {"center", "pool", "rotation"}
     softmax = kind.recipe.options.get("head") == "softmax"

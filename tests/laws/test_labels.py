@@ -7,7 +7,7 @@ import pytest
 
 from dppl.errors import InputError, UnknownLabelError
 from dppl.kernel import reading
-from laws.recipes import BY_NAME, FIRST, KINDS, RELATIONS, each
+from laws.recipes import BY_NAME, FIRST, SHARED, SHARED_CHARGED, each
 from laws.traces import messages_of
 
 
@@ -23,15 +23,14 @@ def check_unknown_labels_count_for_nothing(kind):
 
 MEAN = BY_NAME["MeanPrototypes add-remove"]
 # The sample of a sampled one is drawn for all records, whatever their labels are.
-UNSAMPLED = [kind for kind in KINDS if not kind.recipe.sampled]
 
 
-@each(UNSAMPLED)
+@each(SHARED_CHARGED)
 def test_unknown_labels_count_for_nothing(kind):
     check_unknown_labels_count_for_nothing(kind)
 
 
-@each(FIRST)
+@each(SHARED)
 def test_an_unknown_label_that_counts_is_noticed(kind, monkeypatch):
     whole = reading.class_codes
     monkeypatch.setattr(reading, "class_codes", lambda *arguments: np.maximum(whole(*arguments), 0))
@@ -59,7 +58,7 @@ def check_unknown_labels_are_not_shown(kind):
     assert "secret" not in str(said)
 
 
-@each(RELATIONS)
+@each(SHARED_CHARGED)
 def test_an_unknown_label_is_not_shown_and_their_number_is_not_told(kind):
     check_unknown_labels_are_not_shown(kind)
 
@@ -127,7 +126,7 @@ def test_an_odd_label_changes_no_other_record(odd):
     check_odd_labels(MEAN, [odd])
 
 
-@each(FIRST)
+@each(SHARED_CHARGED)
 def test_odd_labels_change_no_other_record(kind):
     for odd in (["x"], [None], [Hostile()], ODD):
         check_odd_labels(kind, odd)
@@ -147,7 +146,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-@each(FIRST)
+@each(SHARED)
 def test_a_text_that_is_none_is_left_out_like_any_unknown_label(kind, name):
     X = kind.records(4)[0]
     fit = lambda y: kind.fit(X, y, classes=["a", "b"], unknown_labels="ignore").to_bytes()  # noqa: E731
@@ -157,7 +156,7 @@ def test_a_text_that_is_none_is_left_out_like_any_unknown_label(kind, name):
 
 
 @pytest.mark.parametrize("y", [["0", "1", "1", "0"], [0.0, 1.0, 1.0, 0.0], np.array(["0", "1", "1", "0"])], ids=repr)
-@each(FIRST)
+@each(SHARED)
 def test_a_number_and_its_text_name_one_class(kind, y):
     X = kind.records(4)[0]
     expected = kind.fit(X, [0, 1, 1, 0], classes=[0, 1])._tensors()

@@ -5,7 +5,7 @@ import pytest
 
 from dppl.errors import InputError
 from dppl.kernel import reading
-from laws.recipes import CLASSES, FIRST, each
+from laws.recipes import CLASSES, FIRST, SHARED, each
 from laws.traces import messages_of
 
 WRONG = {
@@ -39,7 +39,7 @@ def check_shows_nothing(kind, name):
 
 
 @pytest.mark.parametrize("name", WRONG)
-@each(FIRST)
+@each(SHARED)
 def test_errors_about_data_show_no_data(kind, name):
     check_shows_nothing(kind, name)
 

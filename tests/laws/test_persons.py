@@ -20,14 +20,14 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators import search
-from dppl.kernel import measure, persons, queries, sums
+from dppl.kernel import measure, persons, queries
 from dppl.kernel import whole_persons as whole
 from dppl.kernel.lattice import Lattice, usable_rows
 from dppl.kernel.lattice.residuals import WEIGHT_STEPS
 from dppl.kernel.privacy.guarantee import PERSON
 from dppl.kernel.whole_persons import WholePersons
 from dppl.statement import words
-from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, FIRST, KINDS, RELATIONS, cases, each, rows
+from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, KINDS, SHARED, cases, each, rows
 from laws.replay import compare
 from laws.traces import messages_of, traces
 
@@ -39,6 +39,7 @@ OF_PERSONS = [kind for kind in CHARGED if kind.adjacency == "add-remove" and "ov
 PER_CLASS = ("MeanPrototypes", "ContinualPrototypes", "ContinualDiscriminant")
 WHOLE = [kind for kind in OF_PERSONS if kind.cls.whole_persons]
 AS_ROWS = [kind for kind in OF_PERSONS if kind not in WHOLE]
+SHARED_PERSONS = [kind for kind in SHARED if kind in OF_PERSONS]
 REFUSED = [kind for kind in CHARGED if kind not in OF_PERSONS]
 MEAN = BY_NAME["MeanPrototypes add-remove"]
 
@@ -96,7 +97,7 @@ def test_a_person_of_several_classes_moves_releases_by_the_stated_sensitivity(ki
     compare(kind, more, fewer, budget, data.draw(st.integers(0, 2**32)), growth, **options)
 
 
-@each(OF_PERSONS)
+@each(SHARED_PERSONS)
 @given(data=st.data())
 @settings(max_examples=10)
 def test_a_person_leaves_no_other_trace(kind, data):
@@ -107,7 +108,7 @@ def test_a_person_leaves_no_other_trace(kind, data):
     assert traces_of(*more) == traces_of(*fewer)
 
 
-@each(OF_PERSONS)
+@each(SHARED_PERSONS)
 def test_the_statement_is_for_persons_and_costs_the_same(kind):
     X, y = kind.records()
     alone = kind.fit(X, y).guarantee_
@@ -128,7 +129,7 @@ def test_the_statement_is_for_persons_and_costs_the_same(kind):
     assert f"whether {PERSON} was among" in guarantee.summary()
 
 
-@each([kind for kind in OF_PERSONS if hasattr(kind.cls, "partial_fit")])
+@each([kind for kind in SHARED_PERSONS if hasattr(kind.cls, "partial_fit")])
 def test_a_stream_does_not_go_on_from_persons_with_records(kind):
     X, y = kind.records()
     with pytest.MonkeyPatch.context() as patch:
@@ -158,10 +159,8 @@ def test_persons_of_one_record_are_records(kind):
     assert all((model._tensors()[name] == values).all() for name, values in alone._tensors().items())
 
 
-@each(FIRST)
+@each(SHARED_PERSONS)
 def test_persons_are_charged_to_their_own_accounts(kind, tmp_path):
-    if kind not in OF_PERSONS:
-        return
     X, y = kind.records()
     ids = {"groups": ["p", "q"] * 6}
     of_persons = Ledger(tmp_path / "ledger.db", "persons", GaussianDP(9.0), unit="person")
@@ -423,7 +422,7 @@ def test_an_id_in_a_message_is_noticed(monkeypatch):
         check_shows_no_id("objects without a value")
 
 
-@each([kind for kind in RELATIONS if kind in OF_PERSONS])
+@each(SHARED_PERSONS)
 def test_no_id_is_in_a_model_or_its_ledger(kind, tmp_path):
     X, y = kind.records()
     account = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(9.0), unit="person")
@@ -461,21 +460,19 @@ def mean_of_all_records(patch):
 def sizes_by_records(patch):
     """Let each record of a person count as one in the size of its class."""
 
-    def masses(records, n_classes, steps):
-        counted = records.codes >= 0
-        return (steps * np.bincount(records.codes[counted], minlength=n_classes),)
+    def masses(self, held):
+        return queries.STEPS * np.bincount(held.codes[held.codes >= 0], minlength=self.n_classes)
 
-    patch.setattr(sums, "class_masses", masses)
+    patch.setattr(queries.ClassCounts, "_sum", masses)
 
 
 def shortfalls_of_all_records(patch):
     """Let each record of a person count as one where predictions are added up."""
 
-    def of_records(records, gradient, weights, class_weights):
-        blocks, weighed = records.again(gradient.lattice), class_weights[records.codes]
-        return (gradient.shortfalls(blocks, records.codes, weights, weighed),)
+    def of_records(self, held, gradient, weights, class_weights):
+        return gradient.shortfalls(held.again(gradient.lattice), held.codes, weights, class_weights[held.codes])
 
-    patch.setattr(sums, "shortfalls", of_records)
+    patch.setattr(queries.Shortfalls, "_sum", of_records)
 
 
 def count_records(patch):

@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from dppl import ZCDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP
 from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness
-from laws.recipes import KINDS, each
+from laws.recipes import KINDS, SHARED, each
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ def check_sources(kind):
         assert sources_of(lambda seed=seed: kind.fit(*kind.records(), random_state=seed)) == {source}
 
 
-@each()
+@each(SHARED)
 def test_the_system_source_is_used_whenever_no_seed_is_given(kind):
     check_sources(kind)
 
@@ -67,7 +67,7 @@ def system(monkeypatch):
     return asked, known
 
 
-@each()
+@each(SHARED)
 def test_where_its_random_bytes_repeat_so_do_fits_and_a_seeded_fit_asks_for_none(kind, system):
     asked, known = system
     X, y = kind.records()
@@ -82,7 +82,7 @@ def test_where_its_random_bytes_repeat_so_do_fits_and_a_seeded_fit_asks_for_none
     assert asked == []
 
 
-@each([kind for kind in KINDS if not kind.entry.pure])
+@each([kind for kind in SHARED if not kind.entry.pure])
 def test_noise_is_new_in_every_fit(kind):
     """False alarm: below 1e-15 each. Nine values with noise 38 steps wide, or more of them, would have to be equal."""
     X, y = kind.records()
@@ -90,7 +90,7 @@ def test_noise_is_new_in_every_fit(kind):
     assert first.to_bytes() != second.to_bytes()
 
 
-@each()
+@each(SHARED)
 def test_a_seed_repeats_a_fit_and_another_gives_other_noise(kind):
     X, y = kind.records()
     model = kind.fit(X, y, random_state=1)

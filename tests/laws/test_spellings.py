@@ -6,12 +6,12 @@ from dppl import ZCDP, ApproxDP, GaussianDP, Guarantee, PureDP
 from dppl.errors import ParameterError
 from dppl.kernel.privacy import tradeoff
 from dppl.statement import words
-from laws.recipes import CHARGED, CLASSES, FIRST, each
+from laws.recipes import CLASSES, FIRST, SHARED, SHARED_CHARGED, each
 
 pytestmark = pytest.mark.slow
 
 
-@each(FIRST)
+@each(SHARED)
 def test_what_is_no_budget_is_refused_by_the_fit(kind):
     for value in (None, 1.0):
         with pytest.raises(ParameterError, match=f"budget must be GaussianDP.*got {value!r}"):
@@ -52,7 +52,7 @@ def check_spellings(kind):
     return sum(releases == same for same, _ in others)
 
 
-@each(CHARGED)
+@each(SHARED_CHARGED)
 def test_equal_releases_say_the_same_however_their_budgets_are_spelt(kind):
     assert check_spellings(kind) > 0
 

@@ -10,7 +10,7 @@ from dppl import GaussianDP, PublicData, SoftmaxPrototypes
 from dppl.estimators import base
 from dppl.kernel.lattice import threads
 from dppl.lab import LeastSquares
-from laws.recipes import FIRST, each
+from laws.recipes import FIRST, SHARED, each
 
 
 def check_one_thread(kind, monkeypatch):
@@ -28,7 +28,7 @@ def check_one_thread(kind, monkeypatch):
         assert threads._threads_of_blas() == 3
 
 
-@each()
+@each(SHARED)
 def test_a_fit_has_one_thread_of_blas(kind, monkeypatch):
     check_one_thread(kind, monkeypatch)
 

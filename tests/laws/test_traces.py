@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dppl import ApproxDP, PrivateSearch
 from dppl.lab import GlobalAdapt
-from laws.recipes import BY_NAME, DIM, FIRST, WIDE, cases, each, neighbours
+from laws.recipes import BY_NAME, DIM, SHARED, WIDE, cases, each, neighbours
 from laws.traces import traces
 
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ def traces_of(kind, X, y):
     return traces(partial(kind.fit, X, y, unknown_labels="ignore"))
 
 
-@each()
+@each(SHARED)
 @given(data=st.data())
 @settings(max_examples=20)
 def test_everything_but_the_released_values_is_equal(kind, data):
@@ -46,7 +46,7 @@ def test_and_of_a_search_as_well(case):
 @pytest.mark.parametrize(
     "row", [np.frombuffer(b"\x00\x00\xa0\x7f" * WIDE, np.float32), np.full(WIDE, np.longdouble("1e4000"))]
 )
-@each()
+@each(SHARED)
 def test_signalling_nan_and_numbers_beyond_float64_do_not_warn(kind, row):
     row = row[: kind.dim]
     X = np.ones((4, kind.dim), row.dtype)
@@ -57,7 +57,7 @@ def test_signalling_nan_and_numbers_beyond_float64_do_not_warn(kind, row):
         assert traces(partial(search, *more)) == traces(partial(search, *fewer))
 
 
-@each(FIRST)
+@each(SHARED)
 def test_a_record_that_underflows_shows_nowhere(kind):
     """Whoever lets NumPy raise would else learn that there is such a record, and lose the charge."""
     X, y = kind.records()
@@ -66,7 +66,7 @@ def test_a_record_that_underflows_shows_nowhere(kind):
         kind.fit(X, y).predict(X)
 
 
-@each(FIRST)
+@each(SHARED)
 @pytest.mark.parametrize("scale", [2.0**-900, 2.0**20, 2.0**900])
 def test_the_length_of_a_record_does_not_matter(kind, scale):
     X, y = kind.records()
@@ -78,7 +78,7 @@ def test_the_length_of_a_record_does_not_matter(kind, scale):
 # Planted faults
 
 
-@each(FIRST)
+@each(SHARED)
 def test_a_kept_sum_and_a_logged_count_are_noticed(kind, monkeypatch):
     X, y = np.ones((4, kind.dim)), ["a"] * 4
     original = kind.cls.learn

@@ -6,16 +6,16 @@ import pytest
 import dppl
 from dppl.errors import UnknownLabelError
 from dppl.kernel import reading
-from laws.recipes import FIRST, KINDS, Table, each
+from laws.recipes import BY_NAME, FIRST, KINDS, SHARED, Table, each
 from laws.replay import watched
 from laws.streams import FIRST_OF_TASKS
 
 VALUES = np.array([np.nan, np.inf, -np.inf, 0.0])
-LEFT_OUT = [kind for kind in KINDS if kind.adjacency == "add-remove"]
+LEFT_OUT = [kind for kind in SHARED if kind.adjacency == "add-remove"]
 # The sample of a sampled one is drawn for all records, whether they can be used or not.
 UNSAMPLED = [kind for kind in LEFT_OUT if not kind.recipe.sampled]
 SAMPLED = [kind for kind in LEFT_OUT if kind.recipe.sampled]
-KEPT = [kind for kind in KINDS if kind.adjacency == "replace-one"]
+KEPT = [kind for kind in SHARED if kind.adjacency == "replace-one"]
 
 
 def unusable(kind, value, n=1):
@@ -47,12 +47,12 @@ def test_a_record_that_cannot_be_used_is_one_that_was_never_there(kind):
     check_left_out(kind)
 
 
-@each([kind for kind in FIRST if kind in UNSAMPLED])
+@each(UNSAMPLED)
 def test_so_it_is_in_a_table_that_streams(kind):
     check_left_out(kind, Table)
 
 
-@each([kind for kind in FIRST if kind in UNSAMPLED])
+@each(UNSAMPLED)
 def test_one_that_counts_is_noticed(kind, monkeypatch):
     """As a zero row it may add nothing to sums, but it is a record of its class."""
     monkeypatch.setattr(reading, "usable_rows", lambda rows: np.ones(rows.shape[0], bool))
@@ -121,7 +121,7 @@ def test_under_replace_one_it_is_a_row_of_zeros(kind):
 
 
 def test_under_replace_one_it_is_counted():
-    kind = next(kind for kind in KEPT if kind.entry.name == "LinearProbe")
+    kind = BY_NAME["LinearProbe replace-one"]
     X, y = kind.records()
     X[4] = np.nan
     with watched() as uses:

@@ -15,14 +15,15 @@ import typer.main
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PureDP, SoftmaxPrototypes, lab  # noqa: F401 (named in the page)
 from dppl.cli.main import app
-from dppl.data import load_sample
 from dppl.estimators.registry import BY_METHOD, ENTRIES
+from dppl.io import load_sample
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
 from dppl.lab.experiments.methods import METHODS
 from dppl.prototypes import LinearProbe
 from dppl.statement.words import _percent, _thousandths
+from loops import loop
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
@@ -49,25 +50,25 @@ def test_the_table_of_neighbours_names_all_that_offer_replace_one():
         assert f"`{kind.__name__}`" in row
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\((?!http|#)([^)]+)\)", PAGE))))
+@loop("target", sorted(set(re.findall(r"\]\((?!http|#)([^)]+)\)", PAGE))))
 def test_links_lead_somewhere(target):
     assert (ROOT / "docs" / target).exists()
 
 
-@pytest.mark.parametrize("anchor", sorted(set(re.findall(r"\]\(#([^)]+)\)", PAGE))))
+@loop("anchor", sorted(set(re.findall(r"\]\(#([^)]+)\)", PAGE))))
 def test_links_within_the_page_lead_to_a_heading(anchor):
     headings = re.findall(r"^#+ (.*)$", PAGE, re.MULTILINE)
     assert anchor in [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"\b((?:tests|tools|docs)/[\w/.]+\w(?:::\w+)?)", PAGE))))
+@loop("name", sorted(set(re.findall(r"\b((?:tests|tools|docs)/[\w/.]+\w(?:::\w+)?)", PAGE))))
 def test_named_files_and_tests_exist(name):
     path, _, test = name.partition("::")
     assert (ROOT / path).exists()
     assert not test or f"\ndef {test}(" in (ROOT / path).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`((?!tests/|tools/)\w+(?:/\w+)+\.py)`", PAGE))))
+@loop("name", sorted(set(re.findall(r"`((?!tests/|tools/)\w+(?:/\w+)+\.py)`", PAGE))))
 def test_named_sources_exist(name):
     assert (ROOT / "src" / "dppl" / name).exists()
 
@@ -100,7 +101,7 @@ def test_the_table_of_the_trusted_base_names_every_file_and_about_its_lines():
     assert {name: lines for name, lines in found.items() if abs(lines - told[name]) > 15} == {}
 
 
-@pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("dppl ")])
+@loop("command", [line for line in COMMANDS if line.startswith("dppl ")])
 def test_commands_and_their_options_exist(command):
     words = shlex.split(command)[1:]
     group = typer.main.get_command(app)
@@ -260,6 +261,6 @@ def test_first_examples_have_epsilon_1():
     assert {name: budget for name, budget in told.items() if budget != (1.0, 1e-6)} == {}
 
 
-@pytest.mark.parametrize("code", ["dppl fit t.npz --mu 1", "model.fit(GaussianDP(0.5))", "plan(ApproxDP(2, 1e-6))"])
+@loop("code", ["dppl fit t.npz --mu 1", "model.fit(GaussianDP(0.5))", "plan(ApproxDP(2, 1e-6))"])
 def test_an_example_with_another_budget_is_noticed(code):
     assert first_budget(f"dppl ledger create l.db --epsilon 2 --delta 1e-6\n{code}") not in (None, (1.0, 1e-6))

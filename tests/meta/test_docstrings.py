@@ -10,9 +10,8 @@ import inspect
 import re
 from pathlib import Path
 
-import pytest
-
 from dppl.estimators.registry import ENTRIES
+from loops import loop
 
 ROOT = Path(__file__).parents[2]
 PAGES = (page.read_text("utf-8") for page in (ROOT / "docs/api").glob("*.md"))
@@ -76,7 +75,7 @@ def test_only_what_is_shown_has_sections():
             assert name in public or not SECTION.search(ast.get_docstring(node) or ""), name
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+@loop("name", sorted(FUNCTIONS))
 def test_all_parameters_are_documented(name):
     assert sorted(documented(FUNCTIONS[name])) == sorted(parameters(FUNCTIONS[name]))
 
@@ -93,7 +92,7 @@ def described(kind):
     return {name: " ".join(text.split()) for name, text in entries}
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@loop("name", ESTIMATORS)
 def test_documented_defaults_are_those_of_the_constructor(name):
     parameters = inspect.signature(ESTIMATORS[name]).parameters
     texts = described(ESTIMATORS[name])

@@ -7,9 +7,9 @@ import typing
 import pytest
 
 from dppl import planning
-from dppl.data.writing import ROWS, Rows
 from dppl.estimators.registry import BY_METHOD, ENTRIES, Method
 from dppl.estimators.search import PrivateSearch
+from dppl.io.writing import ROWS, Rows
 from dppl.kernel.privacy.guarantee import ADJACENCIES, NEIGHBOURS, Adjacency
 from dppl.training import PrivateClassifier
 

@@ -2,9 +2,11 @@
 
 import ast
 import importlib
+import os
 import re
 import shlex
 import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,7 +15,8 @@ import pytest
 import typer.main
 
 from dppl.cli.main import app
-from dppl.data import load_sample
+from dppl.io import load_sample
+from loops import loop
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,14 +41,38 @@ def test_ci_runs_the_test_command_of_the_readme():
     assert f"\n{TEST_COMMAND.replace('install', 'install -q')}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
-def test_ci_runs_all_tests_that_need_the_extra_test_browser():
-    (line,) = [line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if "| tee" in line]
-    needs = re.compile("^from browsing import|^@pytest.*schemathesis", re.MULTILINE)
-    files = [path for path in (ROOT / "tests").rglob("test_*.py") if needs.search(path.read_text(encoding="utf-8"))]
-    assert len(files) >= 4
-    for path in files:
-        name = path.relative_to(ROOT)
-        assert {str(name), str(name.parent)} & set(line.split()), name
+def test_ci_names_tests_that_exist():
+    names = re.findall(r"\btests/[\w/.]+", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
+    assert len(names) > 5
+    assert all((ROOT / name).exists() for name in names)
+
+
+@pytest.mark.slow
+def test_what_is_skipped_is_named_so_that_ci_can_run_it_later(tmp_path):
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "def test_here(): pass\n"
+        "@pytest.mark.parametrize('one', ['a b', '::1'])\n"
+        "def test_there(one): pytest.importorskip('later')\n"
+    )
+    (tmp_path / "test_whole.py").write_text("import pytest\npytest.importorskip('later')\ndef test(): pass\n")
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "no:cacheprovider", "-c", "none.ini"]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(ROOT / "tests"), str(ROOT / "src"), str(tmp_path))),
+        }
+        done = subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    (tmp_path / "none.ini").touch()
+    assert "1 passed, 3 skipped" in run("--skipped-into", "skipped", "-n", "2")
+    names = {"test_some.py::test_there[a b]", "test_some.py::test_there[::1]", "test_whole.py"}
+    assert set((tmp_path / "skipped").read_text().splitlines()) == names
+    (tmp_path / "later.py").touch()
+    assert "3 passed" in run("@skipped")
 
 
 def test_the_readme_is_read_in_minutes():
@@ -149,7 +176,7 @@ def test_the_page_of_streams_runs(tmp_path, monkeypatch, capsys):
     assert {path.name for path in tmp_path.iterdir()} >= {"model.safetensors", "correlated.safetensors", "wards.db"}
 
 
-@pytest.mark.parametrize("name", EVERY_PAGE)
+@loop("name", EVERY_PAGE)
 def test_programs_import_what_there_is(name):
     for program in blocks(page(name), "python"):
         for node in ast.walk(ast.parse(program)):
@@ -158,7 +185,7 @@ def test_programs_import_what_there_is(name):
                 assert {alias.name for alias in node.names} <= set(dir(module))
 
 
-@pytest.mark.parametrize("name", EVERY_PAGE)
+@loop("name", EVERY_PAGE)
 def test_commands_and_their_options_exist(name):
     text = "".join(blocks(page(name), "console")).replace("\\\n", " ")
     for command in re.findall(r"^dppl .*$", text, re.MULTILINE):
@@ -176,13 +203,13 @@ def test_commands_of_the_list_exist():
     assert {"embed", "fit", "predict", "table", "train"} <= set(listed) <= set(group.commands)
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(--[a-z-]+)", README + "".join(map(page, EVERY_PAGE))))))
+@loop("name", sorted(set(re.findall(r"`(--[a-z-]+)", README + "".join(map(page, EVERY_PAGE))))))
 def test_options_that_are_named_exist(name):
     sources = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "dppl" / "cli").glob("*.py"))
     assert name == "--help" or f'"{name}"' in sources or name.removeprefix("--").replace("-", "_") + ":" in sources
 
 
-@pytest.mark.parametrize("name", ["README.md", *(f"docs/{name}.md" for name in EVERY_PAGE)])
+@loop("name", ["README.md", *(f"docs/{name}.md" for name in EVERY_PAGE)])
 def test_links_lead_somewhere(name):
     for target in re.findall(r"\]\((?!http|#)([^)#]+)[^)]*\)", (ROOT / name).read_text(encoding="utf-8")):
         assert (ROOT / name).parent.joinpath(target).exists(), target

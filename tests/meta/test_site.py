@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import dppl
-from dppl.data import load_sample
+from dppl.io import load_sample
 from dppl.lab.commands import demo
 
 ROOT = Path(__file__).parents[2]

@@ -9,10 +9,10 @@ import pytest
 
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, plan_budget
-from dppl.data import load_sample
 from dppl.encoders.presets import PRESETS
 from dppl.errors import BudgetError, InputError, ParameterError
 from dppl.estimators.registry import BY_METHOD
+from dppl.io import load_sample
 from dppl.planning import NO, YES, model, plan_of_sizes
 from dppl.planning.plan import FEATURES, class_sizes
 from dppl.planning.rehearsal import rehearse

@@ -312,7 +312,7 @@ def test_examples_may_be_tables():
     data = mixture()
     _, _, names, *_ = data
     plain = fitted(GaussianDP(1.0), data, names, range(20)).to_bytes()
-    table = dppl.data.EmbeddingTable.of(names)
+    table = dppl.io.EmbeddingTable.of(names)
     assert fitted(GaussianDP(1.0), data, table, range(20)).to_bytes() == plain
 
 
@@ -399,7 +399,7 @@ def test_private_labels_are_refused_as_labels_of_examples_before_one_is_shown():
 def test_texts_that_no_model_can_keep_are_refused_before_anything_is_paid(texts, tmp_path):
     X, y, names, *_ = mixture()
     ledger = dppl.Ledger(tmp_path / "ledger.db", "records", GaussianDP(1.0))
-    table = dppl.data.EmbeddingTable.of(names[:3], texts=texts)
+    table = dppl.io.EmbeddingTable.of(names[:3], texts=texts)
     with pytest.raises(InputError, match=r"public.examples must"):
         SoftmaxPrototypes(
             GaussianDP(1.0), classes=range(20), public=PublicData(examples=table, example_classes=[0, 1, 2])

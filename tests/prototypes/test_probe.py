@@ -10,9 +10,9 @@ from sklearn.linear_model import LogisticRegression
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, lab
 from dppl.audit import audit_release
-from dppl.data import load_sample
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT
+from dppl.io import load_sample
 from dppl.kernel.lattice import RESOLUTION, SoftmaxGradient
 from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian
 from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness

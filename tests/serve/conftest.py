@@ -14,7 +14,7 @@ from PIL import Image
 
 import dppl
 from dppl import PublicData
-from dppl.data import EmbeddingTable
+from dppl.io import EmbeddingTable
 from dppl.serve import Limits, listen, open_model
 from dppl.serve.logs import json_lines
 from dppl.serve.server import server_of
@@ -86,7 +86,7 @@ def _extra():
 
 @pytest.fixture(scope="session")
 def sample():
-    return dppl.data.load_sample()
+    return dppl.io.load_sample()
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,6 @@ from sklearn.preprocessing import FunctionTransformer
 
 import dppl
 from dppl import ZCDP, ApproxDP, Ledger, PrivateClassifier, PublicData, PureDP
-from dppl.data import EmbeddingTable
-from dppl.embedding import pipeline
 from dppl.encoders import load_encoder
 from dppl.errors import (
     BudgetExceeded,
@@ -30,6 +28,7 @@ from dppl.errors import (
     WeakBudgetWarning,
 )
 from dppl.estimators.registry import BY_METHOD
+from dppl.io import EmbeddingTable, pipeline
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice
 from dppl.training import encoder_of_model, items

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -14,11 +15,11 @@ from sklearn.base import clone
 
 from dppl import _validate
 from dppl.audit import bounds
-from dppl.audit.canaries import Canary, Likelihood, Records, Released, neighbour
+from dppl.audit.canaries import Canary, Likelihood, Records, Selected, neighbour
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.kernel.mechanisms import overheard, randomness
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, PureDP
+from dppl.testing import Asked, recorded
 
 Float: TypeAlias = NDArray[np.float64]
 Advance: TypeAlias = Callable[[], None]
@@ -154,12 +155,12 @@ def audit(
 
     def release(include: bool) -> float:
         # A copy of the unfitted template: no run sees what another left behind.
-        with overheard() as released:
+        with recorded() as asked:
             rows, labels, groups = sides[include]
             # A view, since many fits on one array would be taken for many releases.
             model = copy(template).fit(rows.view(), labels, **groups)
         claims[:] = [(_claim(model.guarantee_, delta), model.guarantee_.unit)]
-        return _statistic(canary, model, released)
+        return _statistic(canary, model, asked)
 
     started = time.perf_counter()
     samples = _samples(release, runs, progress)
@@ -248,11 +249,12 @@ def audit_in_one_run(
             f"n_guesses must be at least 2 and at most the number of canaries, {len(canaries)}; got {n_guesses!r}."
         )
     started = time.perf_counter()
-    included = _coins(len(canaries))
+    toss = secrets.randbits(len(canaries))
+    included = np.array([toss >> place & 1 for place in range(len(canaries))], bool)
     X, y, groups = neighbour(data, canaries, included)
-    with overheard() as released:
+    with recorded() as asked:
         model = template.fit(X, y, **groups)
-    scores = np.array([_statistic(canary, model, released) for canary in canaries])
+    scores = np.array([_statistic(canary, model, asked) for canary in canaries])
     order = np.argsort(scores, kind="stable")
     right = int(included[order[-each_side:]].sum() + (~included[order[:each_side]]).sum())
     claim = _approximate(model.guarantee_, delta)
@@ -348,9 +350,9 @@ def _approximate(guarantee: Guarantee, delta: float | None) -> Budget:
     return ApproxDP(guarantee.epsilon(delta), delta)
 
 
-def _statistic(canary: Canary, model: EmbeddingClassifier, released: Released) -> float:
-    if isinstance(canary.statistic, Likelihood):
-        return canary.statistic(released)
+def _statistic(canary: Canary, model: EmbeddingClassifier, asked: Sequence[Asked]) -> float:
+    if isinstance(canary.statistic, Likelihood | Selected):
+        return canary.statistic(asked)
     return canary.statistic(model)
 
 
@@ -366,8 +368,3 @@ def _check_canary(estimator: EmbeddingClassifier, canary: Canary) -> None:
             "a canary names its replacement (other) under adjacency='replace-one', and only there; got "
             f"adjacency={estimator.adjacency!r}."
         )
-
-
-def _coins(count: int) -> NDArray[np.bool_]:
-    toss = randomness(None).bits(count)
-    return np.array([toss >> place & 1 for place in range(count)], bool)

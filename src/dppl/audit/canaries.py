@@ -15,12 +15,11 @@ from dppl import _validate
 from dppl.audit.bounds import CAUTION, clopper_pearson, event_epsilon, event_rho
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier, PublicData
-from dppl.kernel.mechanisms import RoundedGaussian, overheard
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget
-from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
-from dppl.prototypes._softmax import STEPS
+from dppl.kernel.queries import CoinPressMeans
+from dppl.prototypes import MeanPrototypes
+from dppl.testing import Asked, recorded
 
-Released: TypeAlias = Sequence[tuple[RoundedGaussian, NDArray[np.int64]]]
 Row: TypeAlias = NDArray[np.float64]
 Statistic: TypeAlias = Callable[[Any], float]
 
@@ -68,7 +67,7 @@ class Canary:
     label : object
     statistic : callable
         Maps a fitted model to a number that tells neighbours apart. It sees released attributes only if the audit is to
-        be one of the release. A `Likelihood` sees what mechanisms released in the fit instead.
+        be one of the release. A `Likelihood` or `Selected` sees the noisy answers of the fit instead.
     other : array-like of shape (n_features,), default=None
         The record of the same label that stands in its place in the other data set (replace-one). None leaves the
         place empty (add-remove).
@@ -79,7 +78,7 @@ class Canary:
 
     row: ArrayLike
     label: Any
-    statistic: Statistic | Likelihood
+    statistic: Statistic | Likelihood | Selected
     other: ArrayLike | None = None
     records: Records | None = None
 
@@ -105,38 +104,35 @@ class Projection:
 
 
 @dataclass(frozen=True, slots=True)
-class Similarity:
-    """The smallest similarity of a row with the public rows selected for its class."""
+class Selected:
+    """Whether all public rows that were selected for the first class are targets, which stand from a position on."""
 
-    row: ArrayLike  # shape (n_features,)
-    label: Any
+    first: int
 
-    def __call__(self, model: PublicPrototypes) -> float:
-        """Return the similarity in lattice steps, clipped as the utilities are."""
-        direction = model.lattice_.transform(np.asarray(self.row)[None])[0].astype(np.int64)
-        similarity = model.prototypes_[_position(model, self.label)].astype(np.int64) @ direction
-        low, high = ((bound - 1) * float(model.lattice_.squared_norm) for bound in model.clip_)
-        return float(np.clip(similarity, low, high).min())
+    def __call__(self, asked: Sequence[Asked]) -> float:
+        """Return 1 or 0."""
+        (selection,) = asked
+        return float((selection.answer[0] >= self.first).all())
 
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """The log-likelihood ratio of all Gaussian releases of a fit: the most powerful statistic (Neyman, Pearson).
+    """The log-likelihood ratio of all noisy answers of a fit: the most powerful statistic (Neyman, Pearson).
 
-    It takes the place of statistics of a model that hides a part of what was released, for instance a Gram matrix. Of
-    rounded noise it is the ratio of what was rounded, nearly.
+    Of rounded noise it is the ratio of what was rounded, nearly.
     """
 
-    without: tuple[NDArray[np.int64], ...]  # releases without the canary and with hardly any noise
-    # What the canary adds to them. Later releases of a fit depend on earlier ones, so for these it is a guess.
-    differences: tuple[NDArray[np.int64], ...]
+    without: tuple[NDArray[Any], ...]  # answers without the canary and with hardly any noise
+    # What the canary adds to them. Later answers of a fit depend on earlier ones, so for these it is a guess.
+    differences: tuple[NDArray[Any], ...]
 
-    def __call__(self, released: Released) -> float:
+    def __call__(self, asked: Sequence[Asked]) -> float:
         """Return the ratio's logarithm, up to a constant."""
+        noisy = [one for one in asked if one.noise_std is not None]
         # Noise off the diagonal of symmetric matrices is narrower, but its entries stand there twice.
         return sum(
-            float(np.vdot(added / mechanism.noise_std, (noisy - before) / mechanism.noise_std))
-            for (mechanism, noisy), before, added in zip(released, self.without, self.differences, strict=False)
+            float(np.vdot(added / one.noise_std, (one.answer - before) / one.noise_std))
+            for one, before, added in zip(noisy, self.without, self.differences, strict=False)
         )
 
 
@@ -173,13 +169,12 @@ def worst_case(
     Returns
     -------
     Records, Canary
-        For means: the longest lattice row in a class of its own; under replace-one its negative takes its place. For
-        public rows: the canary raises the utilities of `n_prototypes` target rows by the whole sensitivity and those of
-        the others by nothing (replace-one: its negative does the opposite). The target set has a small probability a
-        before, so that its log-probability grows by epsilon - ln(1 - a + a·e^epsilon), nearly epsilon. For all others:
-        the longest lattice row, seen through the likelihood ratio of all releases; under replace-one its negative or an
-        orthogonal row takes its place. A person has that row in all of their records, and its negative
-        in those of other classes; the likelihood ratio sees whatever comes through of them, also for means.
+        Follow from the queries that the estimator declares. For a selection: the canary raises the utilities of
+        `n_prototypes` target rows by the whole sensitivity and those of the others by nothing (replace-one: its
+        negative does the opposite). The target set has a small probability a before, so that its log-probability grows
+        by epsilon - ln(1 - a + a·e^epsilon), nearly epsilon. For all others: the longest lattice row, seen through the
+        likelihood ratio of all answers; under replace-one its negative or an orthogonal row takes its place. A person
+        has that row in all of their records, and its negative in those of other classes.
 
     Raises
     ------
@@ -187,36 +182,56 @@ def worst_case(
         If the estimator has parameters that these data cannot serve.
     """
     classes = _checked_classes(estimator)
-    # The worst record is one record, and fits that try it have no person IDs.
-    of_records: EmbeddingClassifier = clone(estimator).set_params(max_classes_per_person=None)
-    data, canary = _record_case(of_records, classes, runs=runs, confidence=confidence, examples=examples)
-    if person_records is None:
-        if spread:
-            raise ParameterError("spread goes with person_records: pass both or neither.")
-        return data, canary
-    return _of_a_person(estimator, data, canary, person_records, spread)
+    public = PublicData(np.ones((_MOST_OTHERS, _DIM)), *_examples(estimator, np.eye(1, _DIM)[0], classes, True))
+    plan = clone(estimator).set_params(public=public).plan(_DIM)
+    queries = [one.measurement.query for one in plan.measurements.values()]
+    if any(getattr(query, "sampling_rate", 1) < 1 for query in queries):
+        raise ParameterError("the built-in worst case knows no samples; leave sampling_rate at 1.")
+    # Sums of classes are as long as their rows; matrices of few entries are drawn sooner.
+    dim = _DIM if all(query.per_class or query.selects for query in queries) else _FEW_DIM
+    label, (row, opposite, orthogonal) = classes[0], np.array([[1, 0], [-1, 0], [0, 1]]) @ np.eye(2, dim)
+    replaces = estimator.adjacency == "replace-one"
+    # Records that contradict the canary: models that descend on gradients never fit it, so its gradient stays long.
+    data = Records(np.tile(row, (_CONTRADICTIONS, 1)), np.repeat(classes[-1:], _CONTRADICTIONS))
+    if any(query.selects for query in queries):
+        size = estimator.n_prototypes
+        n_others = _best_pool(estimator.budget, size, replaces=replaces, runs=runs, confidence=confidence)
+        # Similarities of plus and minus one reach both ends of any clip. Targets come last: ties must not favour them.
+        pool = np.concatenate([np.tile(opposite, (n_others, 1)), np.tile(row, (size, 1))])
+        kept = np.asarray(data.y) != label
+        data = Records(np.asarray(data.X)[kept], np.asarray(data.y)[kept], PublicData(pool))
+        canary = Canary(row, label, Selected(n_others), opposite if replaces else None)
+    else:
+        if any(isinstance(query, CoinPressMeans) for query in queries):
+            data = Records(np.zeros((_COINPRESS_ROWS, dim)), np.repeat(classes[:1], _COINPRESS_ROWS))
+        if getattr(estimator, "form", None) == "released-first":  # prototypes that later releases depend on
+            both = np.tile([row, opposite], (_SETTLED, 1))
+            data = Records(both, np.tile([classes[-1], label], _SETTLED))
+        if estimator.starts_from_examples and (examples or hasattr(estimator, "clip_quantile")):
+            contradict = hasattr(estimator, "clip_quantile")  # AdaMix, whose clipping norm follows from its examples
+            data = replace(data, public=PublicData(None, *_examples(estimator, row, classes, contradict)))
+        # The worst record is one record, and fits that try it have no person IDs.
+        of_records: EmbeddingClassifier = clone(estimator).set_params(max_classes_per_person=None)
+        # A gradient changes most by the opposite row; a Gram matrix cannot tell that from the row itself.
+        others = [opposite, orthogonal] if replaces else [None]
+        cases = [(_likelihood(of_records, data, row, label, other), other) for other in others]
+        (statistic, _), other = max(cases, key=lambda case: case[0][1])
+        canary = Canary(row, label, statistic, other)
+    if person_records is not None:
+        return _of_a_person(estimator, data, canary, person_records, spread)
+    if spread:
+        raise ParameterError("spread goes with person_records: pass both or neither.")
+    return data, canary
 
 
-def _record_case(
-    estimator: EmbeddingClassifier, classes: NDArray[Any], *, runs: int, confidence: float, examples: bool
-) -> tuple[Records, Canary]:
-    """Return the worst case of a promise to a record."""
-    if not isinstance(estimator, MeanPrototypes | PublicPrototypes):
-        return _heard_case(estimator, classes, examples)
-    label, row = classes[0], _coordinate(0)
-    other = None if estimator.adjacency == "add-remove" else -row
-    n_zeros = _COINPRESS_ROWS if getattr(estimator, "mechanism", None) == "coinpress" else 0
-    X = np.concatenate([np.zeros((n_zeros, _DIM)), _coordinate(1)[None]])
-    # One record elsewhere, so that the audit would see whether another class's record comes through.
-    y = np.array([label] * n_zeros + [classes[-1]] if len(classes) > 1 else [label] * (n_zeros + 1), classes.dtype)
-    if isinstance(estimator, MeanPrototypes):
-        return Records(X, y), Canary(row, label, Projection(row, label), other)
-    size = estimator.n_prototypes
-    n_others = _best_pool(estimator.budget, size, replaces=other is not None, runs=runs, confidence=confidence)
-    # Similarities of plus and minus one reach both ends of any clip. Targets come last: ties must not favour them.
-    pool = np.concatenate([np.tile(-row, (n_others, 1)), np.tile(row, (size, 1))])
-    in_class = y == label
-    return Records(X[~in_class], y[~in_class], PublicData(pool)), Canary(row, label, Similarity(row, label), other)
+def _examples(
+    estimator: EmbeddingClassifier, row: Row, classes: NDArray[Any], contradict: bool
+) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+    """Return examples that rank the class of the canary first, or contradict each other, if the estimator takes any."""
+    if not estimator.starts_from_examples:
+        return None, None
+    others = np.tile(row if contradict else -row, (len(classes) - 1, 1))
+    return np.concatenate([row[None], others]), classes
 
 
 def orthogonal_canaries(estimator: MeanPrototypes) -> list[Canary]:
@@ -253,7 +268,7 @@ def _of_a_person(
     signs = np.where(np.arange(n_records) < n_home, 1.0, -1.0)
     records = Records(np.outer(signs, np.asarray(canary.row)), labels)
     data = replace(data, groups=np.arange(len(np.asarray(data.y))))
-    if not isinstance(estimator, PublicPrototypes):
+    if not isinstance(canary.statistic, Selected):
         statistic, _ = _likelihood(estimator, data, canary.row, canary.label, None, records)
         canary = replace(canary, statistic=statistic)
     return data, replace(canary, records=records)
@@ -280,26 +295,6 @@ def neighbour(
     return np.concatenate([X, *(rows for rows, _ in added)]), np.concatenate([y, more]) if len(y) else more, groups
 
 
-def _heard_case(estimator: EmbeddingClassifier, classes: NDArray[Any], examples: bool) -> tuple[Records, Canary]:
-    """Return the longest row, and what replaces it where the releases together change most."""
-    if getattr(estimator, "sampling_rate", 1) != 1:
-        raise ParameterError("the built-in worst case knows no samples; leave sampling_rate at 1.")
-    label, (row, other, orthogonal) = classes[0], np.array([[1, 0], [-1, 0], [0, 1]]) @ np.eye(2, _FEW_DIM)
-    # Records that contradict the canary: models that descend on gradients never fit it, so its gradient stays long.
-    data = Records(np.tile(row, (_CONTRADICTIONS, 1)), np.repeat(classes[-1:], _CONTRADICTIONS))
-    if getattr(estimator, "form", None) == "released-first":
-        data = Records(np.tile([row, other], (_SETTLED, 1)), np.tile([classes[-1], label], _SETTLED))
-    if examples:
-        data = replace(data, public=PublicData(examples=[row, *[other] * (len(classes) - 1)], example_classes=classes))
-    if hasattr(estimator, "clip_quantile"):  # AdaMix, whose clipping norm follows from its examples
-        data = replace(data, public=PublicData(examples=np.tile(row, (len(classes), 1)), example_classes=classes))
-    # A gradient changes most by the opposite row; a Gram matrix cannot tell that from the row itself.
-    others = [None] if estimator.adjacency == "add-remove" else [other, orthogonal]
-    cases = [(_likelihood(estimator, data, row, label, other), other) for other in others]
-    (statistic, _), other = max(cases, key=lambda case: case[0][1])
-    return data, Canary(row, label, statistic, other)
-
-
 def _likelihood(
     estimator: EmbeddingClassifier,
     data: Records,
@@ -314,23 +309,17 @@ def _likelihood(
     for is_in in (True, False):
         rows, labels, groups = neighbour(data, [canary], [is_in])
         quiet = clone(estimator).set_params(budget=_HARDLY_ANY_NOISE, public=data.public, random_state=0)
-        with overheard() as released:
+        with recorded() as asked:
             quiet.fit(rows, labels, **groups)
-        sides.append(released)
-    with_it, without = ([noisy for _, noisy in side] for side in sides)
-    differences = tuple(first - second for first, second in zip(with_it, without, strict=True))
-    if isinstance(estimator, SoftmaxPrototypes):
-        # With hardly any noise its first step fits the canary, and with more none does. So the first gradient shows
-        # best what the canary adds to each.
-        first = len(differences) - STEPS - 1
-        differences = differences[:first] + STEPS * differences[first : first + 1] + differences[-1:]
-    stds = [mechanism.noise_std for mechanism, _ in sides[0]]
-    strength = sum(float(np.square(added / std).sum()) for added, std in zip(differences, stds, strict=True))
-    return Likelihood(tuple(without), differences), strength
-
-
-def _coordinate(index: int) -> Row:
-    return np.asarray(np.eye(_DIM)[index])
+        sides.append([one for one in asked if one.noise_std is not None])
+    # With hardly any noise the first steps fit the canary, and with more none does. So the first answer to a question
+    # shows best what the canary adds to all of them.
+    first: dict[str, NDArray[Any]] = {}
+    for with_it, without in zip(*sides, strict=True):
+        first.setdefault(with_it.name, with_it.answer - without.answer)
+    differences = tuple(first[one.name] for one in sides[1])
+    strength = sum(float(np.square(first[one.name] / one.noise_std).sum()) for one in sides[1])
+    return Likelihood(tuple(one.answer for one in sides[1]), differences), strength
 
 
 def _position(model: EmbeddingClassifier, label: Any) -> int:

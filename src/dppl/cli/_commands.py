@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from dppl.cli._request import command
 
 __all__ = ["COMMANDS", "SETTINGS", "Commands"]
 
@@ -23,7 +26,7 @@ COMMANDS = {
     "embed": ("embed", "Embed raw images or texts with a frozen public encoder."),
     "fit": ("fit", "Train a private classifier and save it as one file that may be published."),
     "predict": ("predict", "Label every row of a table, or every image or text of a source."),
-    "evaluate": ("predict", "Compare a model's predictions with the labels of a table or source."),
+    "evaluate": ("evaluate", "Compare a model's predictions with the labels of a table or source."),
     "serve": ("serve", "Answer predictions over HTTP, and show a page to try them on."),
     "show": ("show", "Show a model: its classes, its guarantee in words and numbers, and every release behind it."),
     "export": ("export", "Write a model for ONNX, PyTorch or scikit-learn, or as a folder for a model hub."),
@@ -31,7 +34,7 @@ COMMANDS = {
     "check": ("check", "Report on private records, before a fit: bad ones, unknown labels, class sizes."),
     "audit": ("audit", "Measure what a method leaks, and compare with its promise."),
     "ledger": ("ledger", "Keep an account of everything released from a private data set."),
-    "table": ("table", "Look at a table of embeddings, convert or sort it; for the owner of the records only."),
+    "table": ("table", "Look at a table of embeddings, or write it in another form or order."),
     "bench": (
         "dppl.lab.commands.bench",
         "Compare methods over budgets, data sets and class sizes; for research, on data that needs no protection.",
@@ -61,7 +64,16 @@ class _BareFlags:
 
 
 class _Command(_BareFlags, TyperCommand):
-    """A command."""
+    """A command; it leaves behind what is typed for each of its parameters, for messages of the library."""
+
+    typed: ClassVar[Mapping[str, str]] = {}
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it."""
+        options = {one.name: one.opts[0] for one in self.params if one.opts[0].startswith("-")}
+        ctx.obj.update({one.name: one.metavar for one in self.params if one.name not in options} | options)
+        ctx.obj.update(self.typed)
+        return super().invoke(ctx)
 
 
 class _Group(_BareFlags, TyperGroup):
@@ -80,9 +92,12 @@ def _command(name: str) -> Any:
             info.cls = _Command
         around.add_typer(found, cls=_Group)
     else:
+        found = command(found) if "request" in inspect.signature(found).parameters else found
         around.command(cls=_Command)(found)
     group: Any = typer.main.get_command(around)
-    return group.commands[name]
+    made = group.commands[name]
+    made.typed = getattr(found, "typed", made.typed) if hasattr(made, "typed") else {}
+    return made
 
 
 class _Imported(Mapping[str, Any]):

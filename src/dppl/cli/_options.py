@@ -12,8 +12,8 @@ import typer
 from typer.models import OptionInfo
 
 from dppl.cli._output import note
-from dppl.embedding import KINDS
 from dppl.errors import ParameterError, WeakBudgetWarning
+from dppl.io import KINDS
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 
 _Command = TypeVar("_Command", bound=Callable[..., None])

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from dppl._fingerprint import in_short, same_encoder
 from dppl._metadata import check_encoder, encoder_of
-from dppl.cli._options import FLAGS
 from dppl.cli._output import note
-from dppl.data import EmbeddingTable, PartedTable, read_ids, read_table
-from dppl.data._places import is_url, shown_as
-from dppl.embedding import Source, open_source
 from dppl.errors import InputError, ParameterError
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
+from dppl.io import Columns, EmbeddingTable, PartedTable, Source, open_source, read_classes, read_ids, read_table
+from dppl.io._places import is_url, shown_as
 
 if TYPE_CHECKING:
+    from dppl.cli._groups import Items, Labelled
     from dppl.estimators import EmbeddingClassifier
 
 # How files of raw records end that `dppl embed` reads and that are not tables.
@@ -51,16 +49,16 @@ def check_inputs(*paths: Path | None) -> None:
             raise FileNotFoundError(f"there is no file or folder {path}.")
 
 
-def ids_of_persons(table: Path, person: str, *, y: str, labels: Path | None) -> NDArray[Any]:
+def ids_of_persons(table: Path, groups: str | None, *, y: str, labels: Path | None) -> Any:
     """Read whose each record of a table is; labels as ids would make all records of a class one person."""
-    if person == (y if labels is None else str(labels)):
-        raise InputError(f"must name ids of persons; {person!r} holds the labels; name another.", parameter="groups")
-    return read_ids(table, person)
+    if groups is not None and groups == (y if labels is None else str(labels)):
+        raise InputError(f"must name ids of persons; {groups!r} holds the labels; name another.", parameter="groups")
+    return None if groups is None else read_ids(table, groups)
 
 
-def check_table(path: Path) -> None:
-    """Refuse files of raw texts where embeddings are wanted."""
-    if path.suffix.lower() in _RAW and path.is_file():
+def check_table(path: Path | None) -> None:
+    """Refuse a file of raw texts in the place of embeddings."""
+    if path is not None and path.suffix.lower() in _RAW and path.is_file():
         if path.stat().st_size == 0:
             raise InputError(f"{path} is empty; write it again, or name another.")
         raise InputError(
@@ -69,18 +67,27 @@ def check_table(path: Path) -> None:
         )
 
 
-def opened_source(data: Path, **how: Any) -> Source:
-    """Open a source as `open_source` does, and say how it is read if that was found out and is unusual."""
-    source = open_source(data, **how)
+def opened_source(data: Path, items: Items, columns: Columns, labels: Path | None) -> Source:
+    """Open a source as options say, and say how it is read if that was detected and is unusual."""
+    how = {name: value for name, value in items.how().items() if name != "id"}
+    source = open_source(data, columns=columns, labels=labels, **how)
     if source.note is not None:
-        note(f"{source.note}; --encoding and --delimiter name others.")
+        note(f"{source.note}; --read encoding=NAME and --read delimiter=CHAR name others.")
     return source
 
 
-def check_line(data: Path, classes: Path, **given: Any) -> str:
-    """Return the command that shows the owner which records a fit leaves out, with the options that were `given`."""
-    named = [str(part) for name, value in given.items() if value is not None for part in (FLAGS[name], value)]
-    return shlex.join(["dppl", "check", str(data), "--classes", str(classes), *named])
+def how_to_label(records: Source) -> str:
+    """Say where labels of this kind of source come from."""
+    kind = records.parameters["kind"]
+    if kind == "images":
+        return "sort the images into a folder for each class, or name a CSV file with --labels"
+    return "name a file with one label per line with --labels" if kind == "text" else "name their column with --y"
+
+
+def check_line(data: Path, classes: Path, items: Labelled, groups: str | None = None) -> str:
+    """Return the command that shows the owner which records a fit leaves out, with the options that were typed."""
+    persons = [] if groups is None else ["--groups", groups]
+    return shlex.join(["dppl", "check", str(data), "--classes", str(classes), *items.typed(), *persons])
 
 
 def overlaps(path: Path, others: Sequence[Path | None]) -> bool:
@@ -90,11 +97,12 @@ def overlaps(path: Path, others: Sequence[Path | None]) -> bool:
     return any(one == other or one in other.parents or other in one.parents or _same(one, other) for other in rest)
 
 
-def refuse_private(public: Path | None, private: Sequence[Path | None], option: str) -> None:
+def refuse_private(public: Path | None, private: Sequence[Path | None], parameter: str) -> None:
     """Refuse as public a path that is one of private data, holds it or lies in it."""
     if public is not None and overlaps(public, private):
         raise ParameterError(
-            f"{option} must be public data; got private data, labels or embeddings, or a part of them."
+            "must be public data; got private data, labels or embeddings, or a part of them.",
+            parameter=parameter.removeprefix("--"),
         )
 
 
@@ -135,26 +143,10 @@ def read_rows_for(
     return table
 
 
-def check_same_encoder(public: EmbeddingTable, path: Path, private: EmbeddingTable | PartedTable, table: Path) -> None:
-    """Refuse public embeddings of another encoder than the private ones; names and widths of both are public."""
-    made_by = {where: encoder_of(rows) for where, rows in ((path, public), (table, private))}
-    ours, theirs = made_by[table], made_by[path]
-    differ = ours is not None and theirs is not None and not same_encoder(ours, theirs)
-    if differ or _width(public) != _width(private):
-        described = [
-            f"{where} has {_width(rows)} features{_by(made_by[where])}"
-            for where, rows in ((path, public), (table, private))
-        ]
-        raise InputError(f"{', but '.join(described)}; embed both with the same encoder.")
-
-
-def _width(table: EmbeddingTable | PartedTable) -> int:
-    return table.n_features if isinstance(table, PartedTable) else table.shape[1]
-
-
-def _by(encoder: str | None) -> str:
-    """Say an encoder in a few words, if a table names one."""
-    return "" if encoder is None else f" by {in_short(encoder).partition(' (')[0]}"
+def read_public_list(classes: Path | None) -> NDArray[Any]:
+    """Read the list of classes; none is refused, because labels are private."""
+    check_inputs(classes)
+    return read_classes(required_classes(classes))
 
 
 def required_classes(classes: Path | None) -> Path:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from dppl._progress import shown_by
-from dppl.embedding import Source
+from dppl.io import Source
 from dppl.kernel.privacy.budgets import rounded_up
 
 _EVERY = 10.0  # seconds between two lines on a pipe

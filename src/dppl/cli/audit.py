@@ -1,26 +1,23 @@
-"""`dppl audit`: measure what a method leaks on worst-case data, beside what it promises."""
+"""`dppl audit`: what a method leaks on data made for that, beside its promise."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.table import Table
+from rich.table import Table as Grid
 
 from dppl import _validate
-from dppl.cli import _options as options
-from dppl.cli._methods import build, check_options
-from dppl.cli._options import BUDGET, budget_from_options, option
+from dppl.cli._groups import Budget, named_values
 from dppl.cli._output import console, print_json
 from dppl.cli._progress import progress_bar
+from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
-from dppl.estimators.registry import BY_METHOD
+from dppl.estimators.registry import BY_METHOD, estimator_of
 
 if TYPE_CHECKING:
     from dppl.audit import AuditResult
     from dppl.estimators import EmbeddingClassifier
-    from dppl.prototypes import MeanPrototypes
 
 _VIOLATION = 5
 _RUNS = 1000
@@ -28,38 +25,29 @@ _RUNS = 1000
 _ONE_RUN_CLASSES = 64
 
 
-@options.first("mu", "epsilon", "delta", "runs", "as_json")
-def audit(
-    method: Annotated[str, typer.Argument(metavar="METHOD", help=f"{', '.join(BY_METHOD)}.", show_default=False)],
-    epsilon: Annotated[
-        float | None, option("E", "With --delta: approximate DP. Alone: pure DP, for public.", BUDGET)
-    ] = None,
-    delta: Annotated[
-        float | None, option("D", "With --mu or --rho: audit the epsilon that it implies at this delta.", BUDGET)
-    ] = None,
-    mu: options.Mu = None,
-    rho: options.Rho = None,
-    runs: Annotated[int | None, option("N", "Fits with the canary, and as many without. Default 1000.", min=2)] = None,
-    confidence: Annotated[float, option("C", "Probability with which the measured bound holds. Default 0.95.")] = 0.95,
-    one_run: Annotated[
-        bool, typer.Option("--one-run", help="mean: fit once, on 1,024 canaries; faster, but the bound is looser.")
-    ] = False,
-    person_records: Annotated[
-        int | None,
-        option("N", "Audit the promise to a person (`dppl fit --person`): the canary has N records.", min=1),
-    ] = None,
-    spread: Annotated[
-        bool, typer.Option("--spread", help="Nearly half of this person's records are in the other class.")
-    ] = False,
-    classes_per_person: Annotated[
-        int | None,
-        option("N", "With --person-records: `--classes-per-person` of the fits that are audited.", min=1),
-    ] = None,
-    adjacency: options.Adjacency = "add-remove",
-    prototypes: options.Prototypes = None,
-    mechanism: options.Mechanism = None,
-    as_json: options.Json = False,
-) -> None:
+@request("mu", "epsilon", "delta", "runs", "json")
+class Audit:
+    """What `dppl audit` is asked."""
+
+    method: str = argument("METHOD", f"{', '.join(BY_METHOD)}.")
+    budget: Budget
+    runs: int | None = option("N", "Fits with the canary, and as many without. Default 1000.", None, min=2)
+    confidence: float = option("C", "Probability with which the measured bound holds. Default 0.95.", 0.95)
+    one_run: bool = flag("mean: fit once, on 1,024 canaries; faster, but the bound is looser.")
+    person_records: int | None = option(
+        "N", "Audit the promise to a person (`dppl fit --groups`): the canary has N records.", None, min=1
+    )
+    spread: bool = flag("With --person-records: nearly half of these records are in the other class.")
+    options: list[str] = option(
+        "NAME=VALUE",
+        "A parameter of the method, as of `dppl fit`; may be repeated: n_prototypes=3, adjacency=replace-one, and with "
+        "--person-records max_classes_per_person=2.",
+        (),
+    )
+    json: bool = flag("Print JSON.")
+
+
+def audit(request: Audit) -> None:
     """Measure what a method leaks, and compare with its promise.
 
     Fits it many times on built-in data in which one record shows as much as it
@@ -67,47 +55,30 @@ def audit(
     loss. No private data are used. A bound above the promise refutes it and is
     a bug in dppl: exit code 5. If the promise holds, that happens with
     probability at most 1 - C. A bound below it refutes and proves nothing. A
-    large budget, as here, shows more of what a method does.
+    large budget, as here, shows more of what a method does. With --mu or --rho,
+    --delta is where epsilon is measured, and no part of the budget.
 
     For example:
 
       dppl audit softmax --mu 2
-      dppl audit public --epsilon 3 --prototypes 3 --runs 5000
+      dppl audit public --epsilon 3 --options n_prototypes=3 --runs 5000
       dppl audit softmax --mu 2 --person-records 50
       dppl audit mean --epsilon 4 --delta 1e-5 --one-run --json
     """
-    # Beside --mu or --rho, --delta is where the audit looks, and no part of the budget.
-    at = delta if epsilon is None else None
-    _validate.one_of(BY_METHOD, METHOD=method)
-    budget = budget_from_options(mu, rho, epsilon, None if epsilon is None else delta)
-    given = {"adjacency": adjacency, "n_prototypes": prototypes, "mechanism": mechanism}
-    check_options(method, budget, given, this=method, use="audit")
-    estimator = build(method, budget, list(range(_ONE_RUN_CLASSES if one_run else 2)), given)
-    if person_records is None and (spread or classes_per_person is not None):
-        raise ParameterError("--spread and --classes-per-person go with --person-records.")
-    estimator.max_classes_per_person = classes_per_person
-    if one_run:
-        if runs is not None:
-            raise ParameterError("--runs has no effect with --one-run; leave one of them out.")
-        if person_records is not None:
-            raise ParameterError("--person-records does not go with --one-run; leave one of them out.")
-        from dppl.audit import (  # here, because the help of a command needs no scikit-learn
-            Records,
-            audit_in_one_run,
-            orthogonal_canaries,
-        )
-
-        result = audit_in_one_run(
-            estimator,
-            Records([[0.0] * 16], [0]),
-            orthogonal_canaries(_mean(estimator)),
-            confidence=confidence,
-            delta=at,
-        )
+    budget, delta = request.budget.audited()
+    options = named_values(request.options, "options")
+    n_classes = _ONE_RUN_CLASSES if request.one_run else 2
+    estimator = estimator_of(request.method, budget, list(range(n_classes)), **options)
+    if request.person_records is None and (request.spread or "max_classes_per_person" in options):
+        raise ParameterError("--spread and max_classes_per_person go with --person-records.")
+    if request.one_run:
+        for name in ("runs", "person_records"):
+            if getattr(request, name) is not None:
+                raise ParameterError("does not go with --one-run; leave one of them out.", parameter=name)
+        result = _one_run(estimator, request.confidence, delta)
     else:
-        case = {"person_records": person_records, "spread": spread}
-        result = _audit_with_bar(estimator, _RUNS if runs is None else runs, confidence, at, case)
-    if as_json:
+        result = _many_runs(estimator, request, delta)
+    if request.json:
         print_json(result.to_dict())
     else:
         _print(result, estimator)
@@ -115,41 +86,47 @@ def audit(
         raise typer.Exit(_VIOLATION)
 
 
-def _audit_with_bar(
-    estimator: EmbeddingClassifier, runs: int, confidence: float, delta: float | None, case: Mapping[str, Any]
-) -> AuditResult:
-    from dppl.audit import audit, worst_case  # here, because the help of a command needs no scikit-learn
-
-    _validate.open_unit(confidence=confidence)
-    data, canary = worst_case(estimator, runs=runs, confidence=confidence, **case)
-    with progress_bar("fitting", 2 * runs, public=True) as advance:
-        return audit(estimator, data, canary, runs=runs, confidence=confidence, delta=delta, progress=advance)
-
-
-def _mean(estimator: EmbeddingClassifier) -> MeanPrototypes:
+def _one_run(estimator: EmbeddingClassifier, confidence: float, delta: float | None) -> AuditResult:
+    from dppl.audit import Records, audit_in_one_run, orthogonal_canaries
     from dppl.prototypes import MeanPrototypes
 
-    if isinstance(estimator, MeanPrototypes):
-        return estimator
-    raise ParameterError(
-        "--one-run is for mean: where rows are selected, or weights follow from several statistics, canaries disturb "
-        "each other."
-    )
+    if not isinstance(estimator, MeanPrototypes):
+        raise ParameterError(
+            "is for mean: where rows are selected, or weights follow from several statistics, canaries disturb each "
+            "other.",
+            parameter="one_run",
+        )
+    data = Records([[0.0] * 16], [0])
+    return audit_in_one_run(estimator, data, orthogonal_canaries(estimator), confidence=confidence, delta=delta)
+
+
+def _many_runs(estimator: EmbeddingClassifier, request: Audit, delta: float | None) -> AuditResult:
+    from dppl.audit import audit as measure  # here, because the help of a command needs no scikit-learn
+    from dppl.audit import worst_case
+
+    runs = _RUNS if request.runs is None else request.runs
+    how: dict[str, Any] = {"runs": runs, "confidence": request.confidence}
+    _validate.open_unit(confidence=request.confidence)
+    data, canary = worst_case(estimator, person_records=request.person_records, spread=request.spread, **how)
+    with progress_bar("fitting", 2 * runs, public=True) as advance:
+        return measure(estimator, data, canary, delta=delta, progress=advance, **how)
 
 
 def _print(result: AuditResult, estimator: EmbeddingClassifier) -> None:
     at = f" at delta = {result.delta:.3g}" if result.delta else ""
-    table = Table(show_header=False)
-    table.add_row("method", f"{result.method}, {estimator.adjacency}")
-    table.add_row("protects", result.unit)
-    table.add_row("claimed", f"{result.parameter} = {result.claimed:.6g}{at}, {result.notion}")
-    table.add_row(
-        "measured", f"{result.parameter} >= {result.lower_bound:.6g}, with confidence {result.confidence:.10g}"
-    )
     few = "" if result.lower_bound else "; more runs, or a larger budget, show more"
-    table.add_row("share of the claim", f"{result.lower_bound / result.claimed:.0%}{few}")
-    table.add_row("bound", result.bound)
-    table.add_row("runs", "1" if result.runs == 1 else f"{result.runs} with and {result.runs} without the canary")
-    table.add_row("seconds", f"{result.seconds:.1f}")
-    table.add_row("verdict", "VIOLATION: the claim is refuted" if result.violation else "no violation found; no proof")
+    rows = {
+        "method": f"{result.method}, {estimator.adjacency}",
+        "protects": result.unit,
+        "claimed": f"{result.parameter} = {result.claimed:.6g}{at}, {result.notion}",
+        "measured": f"{result.parameter} >= {result.lower_bound:.6g}, with confidence {result.confidence:.10g}",
+        "share of the claim": f"{result.lower_bound / result.claimed:.0%}{few}",
+        "bound": result.bound,
+        "runs": "1" if result.runs == 1 else f"{result.runs} with and {result.runs} without the canary",
+        "seconds": f"{result.seconds:.1f}",
+        "verdict": "VIOLATION: the claim is refuted" if result.violation else "no violation found; no proof",
+    }
+    table = Grid(show_header=False)
+    for name, text in rows.items():
+        table.add_row(name, text)
     console().print(table)

@@ -6,12 +6,19 @@ from dataclasses import asdict
 
 from rich.table import Table
 
-from dppl.cli import _options as options
 from dppl.cli._output import console, print_json
+from dppl.cli._request import flag, request
 from dppl.encoders import list_encoders
 
 
-def encoders(as_json: options.Json = False) -> None:
+@request()
+class Encoders:
+    """What `dppl encoders` is asked."""
+
+    json: bool = flag("Print JSON.")
+
+
+def encoders(request: Encoders) -> None:
     """List the encoders: what they embed, their licence, and how to install them.
 
     A name goes behind --encoder of `dppl embed` and `dppl train`. NAME is one
@@ -23,7 +30,7 @@ def encoders(as_json: options.Json = False) -> None:
       dppl encoders --json
     """
     entries = list_encoders()
-    if as_json:
+    if request.json:
         print_json([asdict(entry) for entry in entries])
         return
     table = Table(box=None, pad_edge=False)

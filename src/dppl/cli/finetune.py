@@ -1,36 +1,32 @@
-"""`dppl finetune`: from raw images to weights of a public network that were trained privately."""
+"""`dppl finetune`: private training of weights of a public network, on images."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from dppl import _validate
-from dppl.cli import _options as options
-from dppl.cli._options import DATA, ENCODER, METHOD, budget_from_options, option
+from dppl.checks import report_on_source
+from dppl.cli._groups import Account, Budget, Care, Labelled, named_values
 from dppl.cli._output import note, print_json, print_promise, printable
-from dppl.cli._owner import report_on_source
-from dppl.cli._paths import check_inputs, check_line, check_output, opened_source, required_classes
+from dppl.cli._owner import review
+from dppl.cli._paths import check_inputs, check_line, check_output, how_to_label, opened_source, read_public_list
 from dppl.cli._progress import embedding_bar, training_bar, working
-from dppl.cli._review import review
-from dppl.cli.embed import how_to_label, resumable
-from dppl.cli.ledger import open_account, tell_charge
+from dppl.cli._request import argument, flag, option, request
+from dppl.cli.embed import resumable
+from dppl.cli.ledger import tell_charge
 from dppl.cli.show import whole
 from dppl.cli.train import check_folder, checkable, leftover, tell_left_out
-from dppl.data import read_classes
-from dppl.embedding import Columns, Source
 from dppl.encoders.load import Device, is_code
 from dppl.errors import BudgetError, ParameterError
 from dppl.finetune import workflow
 from dppl.finetune.networks import load_network
-from dppl.finetune.selection import PARTS, Part
-from dppl.kernel.privacy import ApproxDP, Budget, Guarantee, PureDP
+from dppl.io import Source
+from dppl.kernel.privacy import Guarantee
 from dppl.kernel.reading import UnknownLabels
 from dppl.training.workflow import report_of
 
@@ -40,106 +36,51 @@ if TYPE_CHECKING:
 _BATCH = 5000
 
 
-@options.first("network", "out", "classes", "epsilon", "delta", "batch_size")
-def finetune(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA",
-            help="Labelled images: a folder with a subfolder for each class, or any of `dppl embed`.",
-            show_default=False,
-        ),
-    ],
-    network: Annotated[
-        str,
-        option(
-            "URI",
-            "Public network: timm:NAME\\[@CHECKPOINT], or python:MODULE:FUNCTION@WEIGHTS (MODULE may be a .py file, "
-            "WEIGHTS is a .safetensors file). Preprocessing follows as in ?size=224&mean=0.5,0.5,0.5&std=0.5,0.5,0.5.",
-            ENCODER,
-        ),
-    ],
-    out: options.ModelOut,
-    classes: options.Classes = None,
-    labels: Annotated[Path | None, option("FILE", "CSV file that names files and labels.", DATA)] = None,
-    x: options.Items = None,
-    y: options.ItemLabels = None,
-    identity: options.Id = None,
-    kind: options.Kind = "auto",
-    split: options.Split = None,
-    encoding: options.Encoding = None,
-    delimiter: options.Delimiter = None,
-    unknown_labels: options.UnknownLabels = "error",
-    strict: options.Strict = False,
-    ask: options.Review = False,
-    epsilon: Annotated[
-        float | None, option("E", "Approximate DP. Needs --delta: Gaussian noise is never pure DP.", options.BUDGET)
-    ] = None,
-    delta: options.Delta = None,
-    mu: Annotated[
-        float | None,
-        option(
-            "M",
-            "Gaussian DP, for full batches or a ledger. 0.2368, 0.5 and 1 are epsilon 1, 2.3 and 4.9 at delta 1e-6. "
-            "Above 0: without private records there is nothing to train.",
-            options.BUDGET,
-        ),
-    ] = None,
-    rho: options.Rho = None,
-    max_records: options.MaxRecords = None,
-    train: Annotated[
-        str,
-        option(
-            "PART,...",
-            f"What is trained, of {', '.join(PARTS)}: a new last layer; scale and shift of the normalisation layers; "
-            "the largest weights of the convolutions. Default all three, as in the paper; head,norm is FiLM, and head "
-            "takes the least time.",
-            METHOD,
-        ),
-    ] = ",".join(PARTS),
-    sparsity: Annotated[
-        float | None, option("P", "conv: share of the convolutions' weights. Default 0.01.", METHOD)
-    ] = None,
-    batch_size: Annotated[
-        float | None,
-        option(
-            "B",
-            "Public number to divide the sum of a step by: the sampling rate times a public guess of the number of "
-            "records. Never taken from the data. Default 5000, the paper's; name yours.",
-            METHOD,
-        ),
-    ] = None,
-    sampling_rate: Annotated[
-        float | None,
-        option(
-            "Q",
-            "Probability with which a record takes part in a step. Default 0.1 with --epsilon and --delta, and 1 with "
-            "--mu, --rho or a ledger, which know no other.",
-            METHOD,
-        ),
-    ] = None,
-    epochs: Annotated[float, option("N", "Steps in which a record takes part on average. Default 200.", METHOD)] = 200,
-    clip: Annotated[float, option("C", "Longest gradient of a record. Default 1.", METHOD)] = 1.0,
-    learning_rate: Annotated[float, option("R", "Of all but the head. Default 0.01.", METHOD)] = 0.01,
-    head_learning_rate: Annotated[float, option("R", "Of the head. Default 0.8.", METHOD)] = 0.8,
-    block: Annotated[
-        int, option("N", "Images that are computed at once; decides time and memory only. Default 32.", METHOD, min=1)
-    ] = 32,
-    workers: options.Workers = None,
-    device: Annotated[str, option("auto|cpu|cuda", "Where the network runs. Default auto.", ENCODER)] = "auto",
-    work: Annotated[
-        Path | None,
-        option(
-            "FOLDER", "Keep prepared images and the checkpoint there. Default: MODEL.work, removed at the end.", ENCODER
-        ),
-    ] = None,
-    ledger: options.Ledger = None,
-    dataset: options.Dataset = None,
-    partition: options.Partition = None,
-    seed: options.Seed = None,
-    force: options.Force = False,
-    as_json: options.WholeJson = False,
-) -> None:
+@request("network", "out", "classes", "epsilon", "delta", "batch_size")
+class Finetune:
+    """What `dppl finetune` is asked."""
+
+    data: Path = argument("DATA", "Labelled images: a folder with a subfolder for each class, or any of `dppl embed`.")
+    network: str = option(
+        "URI",
+        "Public network: timm:NAME\\[@CHECKPOINT], or python:MODULE:FUNCTION@WEIGHTS (MODULE may be a .py file, "
+        "WEIGHTS is a .safetensors file). Preprocessing follows as in ?size=224&mean=0.5,0.5,0.5&std=0.5,0.5,0.5.",
+    )
+    out: Path = option("MODEL", "Model file to write.")
+    classes: Path | None = option(
+        "FILE", "Public list of classes, one per line. Required: it is never taken from the labels.", None
+    )
+    batch_size: float | None = option(
+        "B",
+        "Public number to divide the sum of a step by: the sampling rate times a public guess of the number of "
+        "records. Never taken from the data. Default 5000, the paper's; name yours.",
+        None,
+    )
+    options: list[str] = option(
+        "NAME=VALUE",
+        "A parameter of the training, as in Python (docs/finetune.md); may be repeated. train: what is trained, of "
+        "head (a new last layer), norm (scale and shift of normalisation layers) and conv (the largest weights of the "
+        "convolutions; sparsity is their share), by default all. sampling_rate: probability with which a record takes "
+        "part in a step, by default 0.1 with --epsilon and --delta, and 1 with --mu, --rho or a ledger. epochs, by "
+        "default 200; clip; learning_rate; head_learning_rate; block: images that are computed at once.",
+        (),
+    )
+    items: Labelled
+    care: Care
+    budget: Budget
+    device: str = option("auto|cpu|cuda", "Where the network runs. Default auto.", "auto")
+    work: Path | None = option(
+        "FOLDER", "Keep prepared images and the checkpoint there. Default: MODEL.work, removed at the end.", None
+    )
+    account: Account
+    random_state: int | None = option(
+        "INT", "Repeatable noise, for experiments only: the model must not be released.", None, min=0
+    )
+    force: bool = flag("Replace the output file if it exists.")
+    json: bool = flag("Print the whole guarantee as JSON, as `dppl show --json`.")
+
+
+def finetune(request: Finetune) -> None:
     r"""Train weights of a public network privately on images, and save them.
 
     For where a classifier on embeddings (`dppl train`) is not enough. Needs
@@ -148,9 +89,9 @@ def finetune(
     same.
 
     After an interruption the same command continues with the next step; the
-    step that was interrupted counts. With --seed it begins anew. Prepared
-    images and the checkpoint are kept in MODEL.work until the model is saved.
-    Records that cannot be used are left out and listed in
+    step that was interrupted counts. With --random-state it begins anew.
+    Prepared images and the checkpoint are kept in MODEL.work until the model is
+    saved. Records that cannot be used are left out and listed in
     MODEL.private.jsonl, for the owner of the data only. How many they are is
     private, and shown nowhere: type `dppl check` with the same data first.
     Labels are compared with --classes before any image is prepared.
@@ -165,98 +106,84 @@ def finetune(
 
       dppl finetune scans/ --classes classes.txt --mu 0.5 --batch-size 5000 \
         --network "python:net.py:make@net.safetensors?size=32" \
-        --train head,norm --epochs 50 --out my.safetensors
+        --options train=head,norm --options epochs=50 --out my.safetensors
     """
     from dppl.finetune import SparseFinetuner  # here, because the help of a command needs no scikit-learn
 
+    data, out = request.data, request.out
     report = report_of(out)
     for path in (out, report):
-        check_output(path, (data, classes, labels), force=force)
-    budget = budget_from_options(mu, rho, epsilon, delta, max_records)
+        check_output(path, (data, request.classes, request.items.labels), force=request.force)
+    budget = request.budget.spent()
     if budget.is_zero:
         raise BudgetError(f"{budget} lets nothing be released, so there is nothing to train; spend more.")
-    rate = _sampling_rate(sampling_rate, budget, ledger)
-    parts = tuple(part.strip() for part in train.split(","))
-    for part in parts:
-        _validate.one_of(PARTS, train=part)
-    if sparsity is not None and "conv" not in parts:
-        raise ParameterError("--sparsity has no effect without conv in --train; add it, or leave the sparsity out.")
-    classes = required_classes(classes)
-    check_inputs(data, classes, labels)
-    folder = out.with_name(f"{out.name}.work") if work is None else work
-    check_folder(folder, (data, labels) if work is not None else (data, labels, classes))
-    class_list = read_classes(classes)
-    account = open_account(ledger, dataset, partition)
-    columns = Columns(x, y, identity)
-    how: dict[str, Any] = {"labels": labels, "split": split, "encoding": encoding, "delimiter": delimiter}
-    source = opened_source(data, kind=kind, columns=columns, **how)
+    options = _options(request, SparseFinetuner)
+    classes = read_public_list(request.classes)
+    check_inputs(data, request.items.labels)
+    folder = out.with_name(f"{out.name}.work") if request.work is None else request.work
+    check_folder(folder, (data, request.items.labels, *((request.classes,) if request.work is None else ())))
+    account = request.account.opened()
+    source = opened_source(data, request.items, request.items.columns(), request.items.labels)
     if source.modality != "image":
         raise ParameterError(f"{data} must hold images; it holds {source.modality}s.")
     if source.label_type is None:
         raise ParameterError(f"{data} has no labels; {how_to_label(source)}.")
-    if batch_size is None:
-        note(
-            f"--batch-size is {_BATCH}, that of the paper, for {_BATCH / rate:.6g} records at this sampling rate. With "
-            "many fewer the network hardly learns: name the rate times a public guess of their number."
-        )
-    with working(f"loading {network}"):
-        found = load_network(network, device=cast(Device, device))
+    with working(f"loading {request.network}"):
+        network = load_network(request.network, device=cast(Device, request.device))
     model = SparseFinetuner(
-        found.module,
+        network.module,
         budget,
-        class_list,
-        sparsity=0.01 if sparsity is None else sparsity,
-        train=cast(tuple[Part, ...], parts),
-        head=found.head,
-        sampling_rate=rate,
-        batch_size=_BATCH if batch_size is None else batch_size,
-        epochs=epochs,
-        clip=clip,
-        learning_rate=learning_rate,
-        head_learning_rate=head_learning_rate,
-        block=block,
-        unknown_labels=cast(UnknownLabels, unknown_labels),
-        random_state=seed,
+        classes,
+        head=network.head,
+        batch_size=_BATCH if request.batch_size is None else request.batch_size,
+        unknown_labels=cast(UnknownLabels, request.care.unknown_labels),
+        random_state=request.random_state,
+        **options,
     )
-    if ask:
-        review(partial(report_on_source, source, class_list))
-    owners_look = check_line(data, classes, kind=None if kind == "auto" else kind, **asdict(columns), **how)
-    with checkable(owners_look), leftover(folder), resumable(folder):
+    if request.batch_size is None:
+        note(
+            f"--batch-size is {_BATCH}, that of the paper. With many fewer records than that divided by the sampling "
+            "rate the network hardly learns: name the rate times a public guess of their number."
+        )
+    if request.care.review:
+        review(partial(report_on_source, source, classes))
+    assert request.classes is not None
+    with checkable(check_line(data, request.classes, request.items)), leftover(folder), resumable(folder):
         workflow.train(
             model,
-            found,
+            network,
             source,
             out,
             folder,
             watch=_watched,
-            keep=work is not None,
-            overwrite=force,
-            workers=workers,
+            keep=request.work is not None,
+            overwrite=request.force,
             ledger=account,
-            partition=partition,
-            strict=strict,
+            partition=request.account.partition,
+            strict=request.care.strict,
         )
-    _print_summary(model, out, needs_code=is_code(network), as_json=as_json)
-    tell_charge(ledger, account, model.guarantee_, err=as_json)
-    tell_left_out(report, err=as_json)
+    _print_summary(model, out, needs_code=is_code(request.network), as_json=request.json)
+    tell_charge(request.account.ledger, account, model.guarantee_, err=request.json)
+    tell_left_out(report, err=request.json)
 
 
-def _sampling_rate(rate: float | None, budget: Budget, ledger: str | None) -> float:
-    """Return the sampling rate, by default one that the budget and the ledger can account for."""
-    if isinstance(budget, PureDP):
-        raise BudgetError("--epsilon without --delta is pure DP, which Gaussian noise cannot give; add --delta D.")
-    sampled = rate is not None and rate != 1
-    if sampled:
-        _validate.probability(sampling_rate=rate)
-    if sampled and not isinstance(budget, ApproxDP):
-        raise BudgetError("--sampling-rate below 1 is accounted in --epsilon and --delta; give these, or leave it out.")
-    if sampled and ledger is not None:
-        raise BudgetError("--sampling-rate below 1 goes with no --ledger, which cannot add its cost to others.")
-    if rate is not None:
-        return rate
-    from dppl.finetune.sparse import usual_sampling_rate
-
-    return usual_sampling_rate(budget, ledger)
+def _options(request: Finetune, kind: type[SparseFinetuner]) -> dict[str, Any]:
+    """Return the parameters that ``--options`` names, before a network is loaded."""
+    options = named_values(request.options, "options")
+    taken = {"module", "budget", "classes", "head", "batch_size", "unknown_labels", "random_state", "augment"}
+    known = sorted(set(kind._get_param_names()) - taken)
+    for name in options:
+        if name not in known:
+            raise ParameterError(
+                f"must be parameters of the training: {', '.join(known)}; got {name!r}.", parameter="options"
+            )
+    if isinstance(options.get("train"), str):
+        options["train"] = (options["train"],)
+    if "sparsity" in options and "conv" not in options.get("train", ("conv",)):
+        raise ParameterError(
+            "has no effect without conv in train; add it, or leave the sparsity out.", parameter="sparsity"
+        )
+    return options
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def create(
         ),
     ] = None,
     unit: Annotated[
-        str, typer.Option(metavar="record|person", help="Whom it is for; person takes fits with --person alone.")
+        str, typer.Option(metavar="record|person", help="Whom it is for; person takes fits with --groups alone.")
     ] = "record",
 ) -> None:
     r"""Open an account for a data set, in a new or an existing ledger.
@@ -78,7 +78,7 @@ def create(
         raise ParameterError(f"data set {dataset!r} already has an account here; its budget is fixed.")
     account = Ledger(file, dataset, budget, adjacency=cast(Adjacency, adjacency), accounting=accounting, unit=unit)
     typer.echo(f"Data set {printable(dataset)}: {budget}, {adjacency}{_whose(unit)}, accounting {account.accounting}.")
-    person = " --person COLUMN" if unit == "person" else ""
+    person = " --groups COLUMN" if unit == "person" else ""
     typer.echo(f"Next: dppl fit TABLE ...{person} --ledger {_where(file)} --dataset {printable(dataset)}")
 
 

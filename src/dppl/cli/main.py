@@ -26,7 +26,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -79,9 +79,10 @@ class _Commands(Commands):
         sys.exit(code)
 
     def _exit_code(self, arguments: list[str]) -> int:
+        options: dict[str, str] = {}
         try:
             # Commands say themselves who sees how far a fit is; several have the screen already.
-            with self.make_context("dppl", arguments) as context, shown_by(None):
+            with self.make_context("dppl", arguments, obj=options) as context, shown_by(None):
                 self.invoke(context)
             sys.stdout.flush()  # here, so that a full disk or a closed pipe shows now and not after the last line
         except typer.Exit as stop:
@@ -94,17 +95,17 @@ class _Commands(Commands):
             _forget_stdout()
             return _BROKEN_PIPE
         except Exception as error:
-            return _report(error)
+            return _report(error, options)
         return 0
 
 
-def _report(error: Exception) -> int:
+def _report(error: Exception, options: Mapping[str, str]) -> int:
     """Print the one line that says what `error` means to a user; return its exit code."""
     if hasattr(error, "format_message"):  # typer's usage errors; their module differs between its versions
         return _fail(_usage_message(error), 2)
     for kind, code in _CODES:
         if isinstance(error, kind):
-            return _fail(_message(error), code)
+            return _fail(_message(error, options), code)
     if os.environ.get("DPPL_DEBUG") == "1":
         traceback.print_exception(error)
     return _fail(
@@ -123,7 +124,7 @@ def _usage_message(error: Any) -> str:
     return f"{text}{'' if text.endswith('?') else '.'} Try: {context.command_path} --help"
 
 
-def _message(error: Exception) -> str:
+def _message(error: Exception, options: Mapping[str, str]) -> str:
     if isinstance(error, MemoryError):
         return "not enough memory."  # NumPy's text would name the shape of a private array
     if isinstance(error, OSError):
@@ -132,21 +133,21 @@ def _message(error: Exception) -> str:
             name = STDOUT if error.filename is None and (broken or _raised_by_printing(error)) else error.filename
             where = "" if name is None else f"{name}: "
             return " ".join([f"{where}{error.strerror}.", *getattr(error, "__notes__", [])])
-    text = _as_typed(error) if isinstance(error, DpplError) else str(error)
+    text = _as_typed(error, options) if isinstance(error, DpplError) else str(error)
     return " ".join([text, *getattr(error, "__notes__", [])])
 
 
-def _as_typed(error: DpplError) -> str:
-    """Return a message of the library with options in the place of parameters."""
-    from dppl.cli._options import FLAGS  # here, because `dppl --help` needs no option of a command
-
-    text = str(error)
-    if error.parameter in FLAGS:
-        flag = FLAGS[error.parameter]
-        text = flag + error.text.removeprefix(error.parameter)
-        if error.suggestion is not None:
-            text += f" Try {flag} {shlex.quote(error.suggestion)}"
-    return _FOR_PYTHON.sub(lambda found: f"{FLAGS[found[1]]} {found[2]}" if found[1] in FLAGS else found[0], text)
+def _as_typed(error: DpplError, options: Mapping[str, str]) -> str:
+    """Return a message of the library with the options of the command in the place of parameters."""
+    text, parameter = str(error), error.parameter
+    if parameter is not None:
+        # Of a parameter within an object, such as ``public.rows``, the part that the command has.
+        flags = [options[part] for part in (parameter, *reversed(parameter.split("."))) if part in options]
+        if flags:
+            text = flags[0] + error.text.removeprefix(parameter)
+            if error.suggestion is not None:
+                text += f" Try {flags[0]} {shlex.quote(error.suggestion)}"
+    return _FOR_PYTHON.sub(lambda found: f"{options[found[1]]} {found[2]}" if found[1] in options else found[0], text)
 
 
 def _raised_by_printing(error: OSError) -> bool:

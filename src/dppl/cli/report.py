@@ -12,8 +12,8 @@ from dppl.cli import _options as options
 from dppl.cli._options import option
 from dppl.cli._output import note, printable
 from dppl.cli._paths import check_inputs, check_output
-from dppl.embedding import Columns, holds_embeddings, open_source
 from dppl.errors import ParameterError
+from dppl.io import Columns, holds_embeddings, open_source
 
 _FORMS = ("html", "markdown", "json")
 _SUFFIXES = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".json": "json"}

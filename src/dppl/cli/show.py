@@ -19,10 +19,10 @@ from dppl.cli import _options as options
 from dppl.cli._options import option
 from dppl.cli._output import console, numbers, print_json, printable
 from dppl.cli._paths import check_inputs, check_output, opened
-from dppl.embedding import KINDS, Columns, Source, holds_embeddings, open_source
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import describe
 from dppl.finetune.workflow import Finetuned
+from dppl.io import KINDS, Columns, Source, holds_embeddings, open_source
 from dppl.kernel.privacy import Guarantee, Release
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.report.gallery import selected_items

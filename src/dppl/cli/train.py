@@ -5,111 +5,80 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
 
 import typer
 
 from dppl._fingerprint import same_encoder
-from dppl.cli import _options as options
-from dppl.cli._methods import build, check_examples, chosen_method, method_option
-from dppl.cli._options import DATA, ENCODER, budget_from_options, option
+from dppl.checks import report_on_source
+from dppl.cli._groups import Account, Budget, Care, Labelled, Method, Persons
 from dppl.cli._output import printable
-from dppl.cli._owner import report_on_source
+from dppl.cli._owner import review
 from dppl.cli._paths import (
     check_inputs,
     check_line,
     check_output,
+    how_to_label,
     opened_source,
     overlaps,
+    read_public_list,
     refuse_private,
-    required_classes,
 )
 from dppl.cli._progress import embedding_bar, working
-from dppl.cli._review import review
-from dppl.cli.embed import how_to_label, loaded, resumable
+from dppl.cli._request import argument, flag, option, request
+from dppl.cli.embed import loaded, resumable
 from dppl.cli.fit import print_summary
-from dppl.cli.ledger import open_account, tell_charge
-from dppl.data import EmbeddingTable, read_classes, read_table
-from dppl.embedding import Columns, Source, holds_embeddings, open_source
+from dppl.cli.ledger import tell_charge
 from dppl.encoders import Encoder
 from dppl.encoders.load import is_code
 from dppl.errors import InputError, ParameterError, UnknownLabelError
+from dppl.io import EmbeddingTable, Source, holds_embeddings, open_source, read_table
 from dppl.training import workflow
 from dppl.training.descriptions import described, names_by_default, takes_examples
 
-_NAMES = "Class names are used as public descriptions (--describe none leaves them out)."
+_NAMES = "Class names are used as public descriptions (--descriptions none leaves them out)."
 _NO_NAMES = (
     "Classes are not described, since some names are not words, or only numbers and single letters tell them apart "
-    "(--describe FILE describes them; --describe names takes the names all the same)."
+    "(--descriptions FILE describes them; --descriptions names takes the names all the same)."
 )
-_Method = Annotated[str, method_option("the first that can spend the budget")]
 
 
-@options.first("encoder", "out", "classes", "epsilon", "delta")
-def train(
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="Labelled images or texts, as for `dppl embed`.", show_default=False)
-    ],
-    encoder: Annotated[str, option("URI", "Frozen public encoder, as for `dppl embed`.", ENCODER)],
-    out: options.ModelOut,
-    classes: options.Classes = None,
-    public: Annotated[
-        Path | None,
-        option("POOL", "Public images or texts, or a table of their embeddings by the same encoder.", DATA),
-    ] = None,
-    labels: Annotated[Path | None, option("FILE", "Labels of DATA in a file of their own.", DATA)] = None,
-    x: options.Items = None,
-    y: options.ItemLabels = None,
-    identity: options.Id = None,
-    person: options.ItemPerson = None,
-    classes_per_person: options.ClassesPerPerson = None,
-    kind: options.Kind = "auto",
-    split: options.Split = None,
-    encoding: options.Encoding = None,
-    delimiter: options.Delimiter = None,
-    describe: Annotated[
-        str,
-        option(
-            "names|FILE|none",
-            "Public descriptions of the classes, which softmax starts from: what they are called; a CSV file with the "
-            "columns class and text, or a folder with a subfolder of images for each class; or none. Never written or "
-            "chosen by looking at private records. Default: names for texts, if all are words.",
-            DATA,
-        ),
-    ] = "auto",
-    public_x: Annotated[
-        str | None, option("NAME", "Column of texts or images in POOL. Default as for --x.", DATA)
-    ] = None,
-    unknown_labels: options.UnknownLabels = "error",
-    strict: options.Strict = False,
-    ask: options.Review = False,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    mu: options.Mu = None,
-    rho: options.Rho = None,
-    max_records: options.MaxRecords = None,
-    method: _Method = "auto",
-    prototypes: options.Prototypes = None,
-    workers: options.Workers = None,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
-    work: Annotated[
-        Path | None,
-        option("FOLDER", "Keep the tables of embeddings there. Default: MODEL.work, removed at the end.", ENCODER),
-    ] = None,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Remove what an interrupted run left, and begin anew.")
-    ] = False,
-    ledger: options.Ledger = None,
-    dataset: options.Dataset = None,
-    partition: options.Partition = None,
-    seed: options.Seed = None,
-    force: options.Force = False,
-    as_json: options.WholeJson = False,
-) -> None:
+@request("encoder", "out", "classes", "epsilon", "delta")
+class Train:
+    """What `dppl train` is asked."""
+
+    data: Path = argument("DATA", "Labelled images or texts, as for `dppl embed`.")
+    encoder: str = option("URI", "Frozen public encoder, as for `dppl embed`.")
+    out: Path = option("MODEL", "Model file to write.")
+    classes: Path | None = option(
+        "FILE", "Public list of classes, one per line. Required: it is never taken from the labels.", None
+    )
+    public: Path | None = option(
+        "POOL", "Public images or texts, or a table of their embeddings by the same encoder.", None
+    )
+    descriptions: str = option(
+        "names|FILE|none",
+        "Public descriptions of the classes, which softmax starts from: what they are called; a CSV file with the "
+        "columns class and text, or a folder with a subfolder of images for each class; or none. Never written or "
+        "chosen by looking at private records. Default: names for texts, if all are words.",
+        "auto",
+    )
+    items: Labelled
+    persons: Persons
+    care: Care
+    budget: Budget
+    method: Method
+    device: str = option("auto|cpu|cuda", "Where the encoder runs. Default auto.", "auto")
+    work: Path | None = option(
+        "FOLDER", "Keep the tables of embeddings there. Default: MODEL.work, removed at the end.", None
+    )
+    account: Account
+    force: bool = flag("Replace the output file if it exists.")
+    json: bool = flag("Print the whole guarantee as JSON, as `dppl show --json`.")
+
+
+def train(request: Train) -> None:
     r"""Embed images or texts, train a private classifier, and save it.
 
     Does what `dppl embed` and `dppl fit` do, one after the other. After an
@@ -129,83 +98,87 @@ def train(
         --epsilon 1 --delta 1e-6 --out my.safetensors
 
       dppl train mails.csv --encoder minilm --classes classes.txt \
-        --describe sentences.csv --epsilon 1 --delta 1e-6 \
+        --descriptions sentences.csv --epsilon 1 --delta 1e-6 \
         --out my.safetensors
 
       dppl train scans/ --encoder vit-b-16 --public photos/ \
         --classes classes.txt --epsilon 1 --delta 1e-6 --out my.safetensors
 
-      dppl train mails.csv --person customer --encoder minilm \
+      dppl train mails.csv --groups customer --encoder minilm \
         --classes classes.txt --epsilon 1 --delta 1e-6 --out my.safetensors
     """
+    data, labels, out, public = request.data, request.items.labels, request.out, request.public
     report = workflow.report_of(out)
-    examples_in = None if describe in ("auto", "names", "none") else Path(describe)
-    for path in (out, report):
-        check_output(path, (data, classes, public, labels, examples_in), force=force)
-    given = {
-        "max_classes_per_person": classes_per_person,
-        "n_prototypes": prototypes,
-        "random_state": seed,
-        "strict": strict,
-        "unknown_labels": unknown_labels,
-    }
-    budget = budget_from_options(mu, rho, epsilon, delta, max_records)
-    method = chosen_method(method, budget, given, public)
-    if describe not in ("auto", "none"):
-        check_examples("--describe", method)
-    if examples_in is not None and not (describe and examples_in.exists()):
+    folder = out.with_name(f"{out.name}.work") if request.work is None else request.work
+    described_in = None if request.descriptions in ("auto", "names", "none") else Path(request.descriptions)
+    # What is public is checked first, so that a slip costs neither time nor budget.
+    for written in (out, report):
+        check_output(written, (data, request.classes, public, labels, described_in), force=request.force)
+    budget = request.budget.spent()
+    if described_in is not None and not (request.descriptions and described_in.exists()):
         raise ParameterError(
-            f"--describe must be names, none, or an existing file or folder; there is no {describe!r}."
+            f"must be names, none, or an existing file or folder; there is no {request.descriptions!r}.",
+            parameter="descriptions",
         )
-    classes = required_classes(classes)
-    check_inputs(data, classes, public, labels)
-    folder = out.with_name(f"{out.name}.work") if work is None else work
-    _check_public(public, public_x, (data, labels, folder / "private"))
-    refuse_private(examples_in, (data, labels, folder / "private"), "--describe")
-    check_folder(folder, (data, labels) if work is not None else (data, labels, classes, public, examples_in))
-    class_list = read_classes(classes)
-    estimator = build(method, budget, class_list, given)
-    examples = None if describe in ("auto", "none") else described(examples_in or describe, estimator)
-    account = open_account(ledger, dataset, partition)
-    if kind == "auto" and data.suffix.lower() in (".npy", ".npz"):
+    classes = read_public_list(request.classes)
+    check_inputs(data, public, labels)
+    for name, path in (("public", public), ("descriptions", described_in)):
+        refuse_private(path, (data, labels, folder / "private"), name)
+    others = [] if request.work is not None else [request.classes, public, described_in]
+    check_folder(folder, [data, labels, *others])
+    estimator = request.method.estimator(
+        budget,
+        classes,
+        public,
+        strict=request.care.strict,
+        unknown_labels=request.care.unknown_labels,
+        max_classes_per_person=request.persons.max_classes_per_person,
+    )
+    examples = None
+    if request.descriptions not in ("auto", "none"):
+        if not takes_examples(estimator):
+            raise ParameterError(
+                f"is for methods that start from examples; {type(estimator).__name__} does not. Leave it out, or use "
+                "--method softmax.",
+                parameter="descriptions",
+            )
+        examples = described(described_in or request.descriptions, estimator)
+    account = request.account.opened()
+    if "kind" not in request.items.how() and data.suffix.lower() in (".npy", ".npz"):
         raise ParameterError(f"{data} is a table of embeddings, not of raw records; train on it with dppl fit {data}.")
-    columns = Columns(x, y, identity, person)
-    how: dict[str, Any] = {"labels": labels, "split": split, "encoding": encoding, "delimiter": delimiter}
-    source = opened_source(data, kind=kind, columns=columns, **how)
+    columns = request.items.columns(request.persons.groups)
+    source = opened_source(data, request.items, columns, labels)
     if source.label_type is None:
         raise ParameterError(f"{data} has no labels; {how_to_label(source)}.")
-    model = loaded(encoder, device, precision)
-    pool = None if public is None else _public_records(public, public_x, model)
-    if describe == "auto":
-        examples = names_by_default(estimator, model)
-    if restart:
-        workflow.discard(folder)
-    if ask:
-        review(partial(report_on_source, source, class_list))
-    owners_look = check_line(data, classes, kind=None if kind == "auto" else kind, **asdict(columns), **how)
-    with checkable(owners_look), leftover(folder, "add --restart, or "):
+    encoder = loaded(request.encoder, request.device)
+    pool = None if public is None else _public_records(public, encoder)
+    if request.descriptions == "auto":
+        examples = names_by_default(estimator, encoder)
+    if request.care.review:
+        review(partial(report_on_source, source, classes))
+    assert request.classes is not None
+    with checkable(check_line(data, request.classes, request.items, request.persons.groups)), leftover(folder):
         workflow.train(
             estimator,
             source,
-            model,
+            encoder,
             out,
             folder,
             public=pool,
             examples=examples,
-            keep=work is not None,
-            overwrite=force,
-            workers=workers,
+            keep=request.work is not None,
+            overwrite=request.force,
             columns=columns,
             ledger=account,
-            partition=partition,
+            partition=request.account.partition,
             watch=partial(_watched, folder),
         )
     # When all is done, for whoever reads it may go away.
-    print_summary(estimator, out, as_json=as_json, needs_code=is_code(encoder))
-    tell_charge(ledger, account, estimator.guarantee_, err=as_json)
-    if describe == "auto" and takes_examples(estimator) and model.modality == "text":
-        typer.echo(_NAMES if examples is not None else _NO_NAMES, err=as_json)
-    tell_left_out(report, err=as_json)
+    print_summary(estimator, out, as_json=request.json, needs_code=is_code(request.encoder))
+    tell_charge(request.account.ledger, account, estimator.guarantee_, err=request.json)
+    if request.descriptions == "auto" and takes_examples(estimator) and encoder.modality == "text":
+        typer.echo(_NAMES if examples is not None else _NO_NAMES, err=request.json)
+    tell_left_out(report, err=request.json)
 
 
 @contextmanager
@@ -240,13 +213,13 @@ def checkable(command: str) -> Iterator[None]:
 
 
 @contextmanager
-def leftover(folder: Path, otherwise: str = "") -> Iterator[None]:
-    """Tell whoever meets what another run left how to be rid of it, and what to do in place of that."""
+def leftover(folder: Path) -> Iterator[None]:
+    """Tell whoever meets what another run left how to be rid of it."""
     try:
         yield
     except (InputError, ParameterError) as error:
         if (folder / "private").is_dir() and str(folder) in str(error):
-            error.add_note(f"To begin anew, {otherwise}type: rm -r {shlex.quote(str(folder))}")
+            error.add_note(f"To begin anew, type: rm -r {shlex.quote(str(folder))}")
         raise
 
 
@@ -259,23 +232,15 @@ def check_folder(folder: Path, read: Sequence[Path | None]) -> None:
         )
 
 
-def _check_public(public: Path | None, x: str | None, private: Sequence[Path | None]) -> None:
-    refuse_private(public, private, "--public")
-    if x is not None and (public is None or holds_embeddings(public)):
-        raise ParameterError("--public-x names a column of texts or images in --public, which has none; leave it out.")
-
-
-def _public_records(public: Path, x: str | None, encoder: Encoder) -> Source | EmbeddingTable:
+def _public_records(public: Path, encoder: Encoder) -> Source | EmbeddingTable:
     """Open public records, or their embeddings by this encoder."""
     if not holds_embeddings(public):
         try:
-            return open_source(public, columns=Columns(x))
-        except InputError as error:
-            if error.parameter == "encoding":  # --encoding is that of DATA
+            return open_source(public)
+        except InputError as error:  # options say how DATA is read, not this
+            if error.parameter == "encoding":
                 raise InputError(f"{public} is not UTF-8; save it again as UTF-8.") from None
-            if error.parameter != "x":
-                raise
-            raise InputError(error.text.removeprefix("x "), parameter="public_x") from None
+            raise InputError(f"{public}: {error.text}") from None
     table = read_table(public, y=None)
     named = table.metadata.get("encoder")
     if table.shape[1] != encoder.dimension or (named and not same_encoder(named, encoder.fingerprint.text())):

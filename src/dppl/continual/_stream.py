@@ -101,7 +101,7 @@ class ContinualClassifier(EmbeddingClassifier):
         X : array-like, torch tensor or table of shape (n_records, n_features)
             Private embeddings of the task. Where tasks are disjoint, of records that are in no other task. An empty
             task is one, too: leaving it out would tell that it is empty. Or a table in parts that holds its own labels
-            (`dppl.data.read_parts`).
+            (`dppl.io.read_parts`).
         y : array-like of shape (n_records,), default=None
             Private labels. None is for a table in parts.
         task_classes : array-like, default=None

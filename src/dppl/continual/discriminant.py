@@ -84,7 +84,7 @@ class ContinualDiscriminant(ContinualPrototypes):
     --------
     >>> from dppl import ApproxDP, PublicData
     >>> from dppl.continual import ContinualDiscriminant
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> public = PublicData(sample.X_public)
     >>> model = ContinualDiscriminant(ApproxDP(1, 1e-6), sample.classes, public=public)

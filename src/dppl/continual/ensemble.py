@@ -94,7 +94,7 @@ class ContinualEnsemble(MapParameters, ContinualClassifier):
     --------
     >>> from dppl import ApproxDP
     >>> from dppl.continual import ContinualEnsemble
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> model = ContinualEnsemble(ApproxDP(1, 1e-6), classes=sample.classes, head_options={"steps": 10})
     >>> for task in (slice(0, 700), slice(700, None)):

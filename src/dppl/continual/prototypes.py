@@ -117,7 +117,7 @@ class ContinualPrototypes(MapParameters, ContinualClassifier):
     --------
     >>> from dppl import ApproxDP
     >>> from dppl.continual import ContinualPrototypes
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> model = ContinualPrototypes(ApproxDP(1, 1e-6), classes=sample.classes)
     >>> for task in (slice(0, 700), slice(700, None)):

@@ -96,7 +96,7 @@ class EmbeddingClassifier(ReleasedClassifier):
             Private embeddings, one row a record. Rows of NaN, infinity or only zeros are left out with their labels,
             silently; under replace-one they are rows of zeros, which count as records. A tensor on
             another device is read in blocks. Or a table in parts that holds its own labels
-            (`dppl.data.read_parts`), for methods that read records through sums alone.
+            (`dppl.io.read_parts`), for methods that read records through sums alone.
         y : array-like of shape (n_records,), default=None
             Private labels. None is for a table in parts.
         groups : array-like of shape (n_records,), default=None

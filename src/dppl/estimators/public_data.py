@@ -120,7 +120,7 @@ class PublicData:
     Examples
     --------
     >>> from dppl import ApproxDP, PublicData, PublicPrototypes
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> model = PublicPrototypes(ApproxDP(1, 1e-6), sample.classes, public=PublicData(sample.X_public))
     >>> model.fit(sample.X, sample.y).public_indices_.shape
@@ -164,7 +164,7 @@ class PublicData:
 def _opened(given: Any, y: str | None = "y") -> Any:
     if not isinstance(given, str | os.PathLike):
         return given
-    from dppl.data import read_table  # pyarrow, which few fits need
+    from dppl.io import read_table  # pyarrow, which few fits need
 
     return read_table(given, y=y)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from dppl import _validate
+from dppl.errors import ParameterError
 from dppl.kernel.privacy import Budget, PureDP
 from dppl.kernel.privacy.guarantee import ADJACENCIES, Adjacency
 
@@ -112,3 +113,17 @@ def method_for(budget: Budget, adjacency: Adjacency = "add-remove") -> str:
         for method, entry in BY_METHOD.items()
         if adjacency in entry.adjacencies and (entry.pure or not isinstance(budget, PureDP))
     )
+
+
+def estimator_of(method: str, budget: Budget, classes: Any, **options: Any) -> EmbeddingClassifier:
+    """Return an unfitted estimator by the name of its method, or the default one for ``"auto"``."""
+    _validate.one_of(("auto", *BY_METHOD), method=method)
+    automatic = method_for(budget, options.get("adjacency", "add-remove"))
+    entry = BY_METHOD[automatic if method == "auto" else method]
+    known = sorted(set(entry.parameters) - {"budget", "classes", "public", "random_state"})
+    for name in options:
+        if name not in (*known, "public", "random_state"):
+            raise ParameterError(
+                f"must be parameters of {entry.name}: {', '.join(known)}; got {name!r}.", parameter="options"
+            )
+    return entry.load()(budget, classes, **options)

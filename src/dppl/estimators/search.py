@@ -94,7 +94,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
     Examples
     --------
     >>> from dppl import ApproxDP, MeanPrototypes, PrivateSearch
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> estimator = MeanPrototypes(ApproxDP(1, 1e-6), classes=sample.classes)
     >>> search = PrivateSearch(estimator, {"pool": [1, 2, 4]}, mean_runs=3)

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from dppl._files import write_atomically
 from dppl._fingerprint import Fingerprint
-from dppl.data import read_table
-from dppl.embedding import Source
 from dppl.encoders.load import Device, refuse_code
 from dppl.errors import InputError
 from dppl.finetune.model_file import describe
 from dppl.finetune.networks import Network, load_network
+from dppl.io import Source, read_table
 from dppl.kernel.privacy import ApproxDP, Guarantee, tradeoff
 from dppl.kernel.privacy.accounting import sampled_gaussian_epsilon
 from dppl.kernel.privacy.budgets import USUAL_DELTA

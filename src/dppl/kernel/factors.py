@@ -57,23 +57,6 @@ class Factor:
     rows: tuple[Row, ...]
     squared_norm: int  # square of the largest norm of its columns, exactly
 
-    def matrix(self) -> Int64:
-        """Return the whole matrix, of shape (n_tasks, n_tasks)."""
-        whole = np.zeros((len(self.rows),) * 2, np.int64)
-        bins: list[list[int]] = []
-        for task, row in enumerate(self.rows):
-            for weight, members in zip(row.weights.tolist(), bins, strict=True):
-                whole[task, members] = weight
-            whole[task, task] = row.own
-            bins = _joined([*bins, [task]], row.homes.tolist())
-        return whole
-
-    def variances(self) -> NDArray[np.float64]:
-        """Return the variance of each sum of all tasks so far, shape (n_tasks,), in units of that of a single task."""
-        matrix = self.matrix().astype(np.float64)
-        decoder = np.linalg.solve(matrix.T, np.tri(len(matrix)).T).T
-        return np.asarray(np.square(decoder).sum(axis=1) * self.squared_norm)
-
 
 def prefix_variance(kind: str, n_tasks: int) -> float:
     """Return the variance of the sum of so many tasks, relative to the noise of a row in its own weight.
@@ -135,10 +118,3 @@ def _mean_weight(totals: Sequence[int], youngest: int, oldest: int) -> int:
     """Return the mean coefficient of some ages, in the unit of weights, to the nearest integer."""
     scale = (oldest - youngest + 1) * _FINE
     return (2 * _UNIT * (totals[oldest + 1] - totals[youngest]) + scale) // (2 * scale)
-
-
-def _joined(bins: list[list[int]], homes: list[int]) -> list[list[int]]:
-    later: list[list[int]] = [[] for _ in range(homes[-1] + 1)]
-    for members, home in zip(bins, homes, strict=True):
-        later[home] += members
-    return later

@@ -200,14 +200,18 @@ def _added(lattice: Lattice, source: RowSource, order: Int64, counts: Int64) -> 
     places[order] = np.repeat(np.arange(len(counts)), counts)
     ends = np.cumsum(counts)
     first, last = order[ends - counts], order[ends - 1]
-    held = _Held(_most_open(first, last), lattice.dim, counts)
+    # Sums that have begun and not ended, in the smallest integers that hold the longest.
+    small = np.min_scalar_type(-LARGEST * int(counts.max(initial=1)))
+    held: dict[int, Integers] = {}
     start = 0
     for rows in lattice.blocks(source, _READ_ROWS):
         stop = start + len(rows)
-        here, sums = _sums(rows, places[start:stop], held.dtype)
-        begun, unfinished = first[here] < start, last[here] >= stop
-        sums[begun] += held.taken(here[begun])
-        held.keep(here[unfinished], sums[unfinished])
+        here, sums = _sums(rows, places[start:stop], np.promote_types(small, np.int32))
+        for row in np.flatnonzero(first[here] < start).tolist():
+            sums[row] += held.pop(int(here[row]))
+        unfinished = last[here] >= stop
+        for row in np.flatnonzero(unfinished).tolist():
+            held[int(here[row])] = sums[row].astype(small)
         alone = counts[here] == 1
         out[here[alone]] = sums[alone]
         done = ~(unfinished | alone)
@@ -216,44 +220,12 @@ def _added(lattice: Lattice, source: RowSource, order: Int64, counts: Int64) -> 
     return out
 
 
-def _most_open(first: Int64, last: Int64) -> int:
-    """Return the largest number of sums that have begun and not ended at a time, from their first and last records."""
-    several = first < last
-    begun, ended = np.sort(first[several]), np.sort(last[several])
-    still = np.arange(1, len(begun) + 1) - np.searchsorted(ended, begun)
-    return int(still.max(initial=0))
-
-
 def _sums(rows: Int8, places: Codes, dtype: np.dtype[Any]) -> tuple[Codes, Integers]:
     """Return the places that occur among these rows, and the sum of the rows of each."""
     counted = np.flatnonzero(places >= 0)
     order = counted[np.argsort(places[counted], kind="stable")]
     first = np.flatnonzero(np.diff(places[order], prepend=-1))
     return places[order[first]], np.add.reduceat(rows[order], first, axis=0, dtype=dtype)
-
-
-class _Held:
-    """Sums that have begun and not ended, in the smallest integers that hold the longest."""
-
-    def __init__(self, most: int, dim: int, counts: Int64) -> None:
-        self._sums = np.empty((most, dim), np.min_scalar_type(-LARGEST * int(counts.max(initial=1))))
-        self.dtype = np.promote_types(self._sums.dtype, np.int32)  # also holds the sum of a block
-        self._slots = np.empty(len(counts), np.intp)
-        self._free, self._n_free = np.arange(most), most
-
-    def taken(self, places: Codes) -> Integers:
-        """Return sums, whose room is free then."""
-        slots = self._slots[places]
-        self._free[self._n_free : self._n_free + len(slots)] = slots
-        self._n_free += len(slots)
-        return self._sums[slots]
-
-    def keep(self, places: Codes, sums: Integers) -> None:
-        """Keep sums of other places."""
-        self._n_free -= len(places)
-        slots = self._free[self._n_free : self._n_free + len(places)]
-        self._slots[places] = slots
-        self._sums[slots] = sums
 
 
 def _shrunk(lattice: Lattice, sums: Integers) -> Int8:

@@ -21,15 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import MeasurementError, ParameterError
-from dppl.kernel import sums
 from dppl.kernel.lattice import (
     RESOLUTION,
     WEIGHT_STEPS,
     Lattice,
     SoftmaxCurvature,
     SoftmaxGradient,
+    class_sums,
+    gram_matrices,
     longest_shortfall,
     sum_blocks,
+    weighted_sum,
 )
 from dppl.kernel.mechanisms import (
     COINPRESS_SPLIT,
@@ -187,7 +189,11 @@ class NumberOfRecords(Query):
 
     def exact(self, records: Records) -> Int64:
         """Return it, shape (1,)."""
-        return records.total(sums.number_of_records)[0]
+        return records.total(self._sum)
+
+    def _sum(self, held: HeldRecords) -> Int64:
+        counted = np.count_nonzero(held.codes >= 0) if held.persons is None else held.persons.number()
+        return np.array([counted], np.int64)
 
 
 @dataclass(frozen=True)
@@ -201,6 +207,7 @@ class PublicClassSizes(Query):
     n_classes: int
     statistic = "number of records in each class"
     squared_norm = Fraction(1)
+    per_class = True
 
     def is_public(self, relation: str) -> bool:
         """Whether a record is replaced by another of its class; other relations are refused."""
@@ -210,7 +217,10 @@ class PublicClassSizes(Query):
 
     def exact(self, records: Records) -> Int64:
         """Return them, shape (n_classes,)."""
-        return records.total(sums.class_sizes, self.n_classes)[0]
+        return records.total(self._sum)
+
+    def _sum(self, held: HeldRecords) -> Int64:
+        return np.bincount(held.codes[held.codes >= 0], minlength=self.n_classes).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -224,33 +234,26 @@ class ClassCounts(Query):
     n_classes: int
     statistic = f"size of each class, in steps of 1/{STEPS}"
     squared_norm = Fraction(STEPS**2)
+    unit = float(STEPS)  # a record
     whole_persons = True
-
-    @property
-    def unit(self) -> float:
-        """That of a record."""
-        return STEPS
 
     def exact(self, records: Records) -> Int64:
         """Return them, shape (n_classes,)."""
-        return records.total(sums.class_masses, self.n_classes, STEPS)[0]
+        return records.total(self._sum)
+
+    def _sum(self, held: HeldRecords) -> Int64:
+        counted = held.codes >= 0
+        each = held.shares(np.full(self.n_classes, STEPS))[counted]
+        # Integers below 2⁵³: exact in any order.
+        return np.bincount(held.codes[counted], each.astype(np.float64), self.n_classes).astype(np.int64)
 
 
 @dataclass(frozen=True)
-class ClassSums(Query):
-    """The sum of the lattice rows of each class.
-
-    A record adds its q to the row of one class, and is in no other.
-    """
+class RowQuery(Query):
+    """A query of the lattice rows of each class; unless it says otherwise, a record adds a row."""
 
     lattice: Lattice
     n_classes: int
-    per_class = True
-
-    @property
-    def statistic(self) -> str:
-        """With its shape."""
-        return f"class sums of lattice rows ({self.n_classes} x {self.lattice.dim})"
 
     @property
     def squared_norm(self) -> Fraction:
@@ -259,8 +262,26 @@ class ClassSums(Query):
 
     @property
     def unit(self) -> float:
-        """That of a unit row."""
+        """How many integer steps a unit row is."""
         return float(self.lattice.scale)
+
+    def _checked(self, weights: Any) -> Float:
+        """Return released weights of a linear layer, shape (n_classes, dim)."""
+        return shaped("weights", weights, self.n_classes, self.lattice.dim)
+
+
+class ClassSums(RowQuery):
+    """The sum of the lattice rows of each class.
+
+    A record adds its q to the row of one class, and is in no other.
+    """
+
+    per_class = True
+
+    @property
+    def statistic(self) -> str:
+        """With its shape."""
+        return f"class sums of lattice rows ({self.n_classes} x {self.lattice.dim})"
 
     def exact(self, records: Records, *, classes: NDArray[np.intp] | None = None) -> Int64:
         """Return them, shape (n_classes, dim), or those of some classes."""
@@ -269,20 +290,20 @@ class ClassSums(Query):
             inside = np.isin(np.arange(self.n_classes), classes)
             if not np.array_equal(classes, np.flatnonzero(inside)):  # a class that is named twice would be told twice
                 raise MeasurementError(f"classes must be increasing positions below {self.n_classes}")
-        (total,) = records.total(sums.class_totals, self.lattice, self.n_classes)
+        total = records.total(self._sum)
         return total if classes is None else total[classes]
 
+    def _sum(self, held: HeldRecords) -> Int64:
+        return class_sums(sum_blocks(self.lattice, held.rows), held.codes, self.n_classes, self.lattice.dim)
 
-@dataclass(frozen=True)
-class WeightedSum(Query):
+
+class WeightedSum(RowQuery):
     """The sum of lattice rows, each times the weight of its class in steps of 1/2¹⁶.
 
     A record adds w·q with an integer 0 ≤ w ≤ 2¹⁶, whatever the weights are, as these are limited here. The records of a
     whole person share one weight.
     """
 
-    lattice: Lattice
-    n_classes: int
     whole_persons = True
 
     @property
@@ -302,20 +323,19 @@ class WeightedSum(Query):
 
     def exact(self, records: Records, *, weights: Float) -> Int64:
         """Return it, shape (dim,); the weights of the classes count from 0 to 1."""
-        steps = on_grid(shaped("weights", weights, self.n_classes), STEPS)
-        return records.total(sums.weighted_total, self.lattice, steps)[0]
+        return records.total(self._sum, on_grid(shaped("weights", weights, self.n_classes), STEPS))
+
+    def _sum(self, held: HeldRecords, steps: Int64) -> Int64:
+        return weighted_sum(sum_blocks(self.lattice, held.rows), held.shares(steps), self.lattice.dim)
 
 
-@dataclass(frozen=True)
-class GramMatrix(Query):
+class GramMatrix(RowQuery):
     """The sum of q·qᵀ.
 
     ‖q·qᵀ‖ is s² in the Frobenius norm. Of two records the product ⟨q·qᵀ, p·pᵀ⟩ = (q·p)² is never negative, so their
     difference is no longer than √2·s²: under replace-one the square grows by 2, and not by 4.
     """
 
-    lattice: Lattice
-    n_classes: int
     _noise = SymmetricRoundedGaussian
     _replaced = 2
 
@@ -336,25 +356,28 @@ class GramMatrix(Query):
 
     def exact(self, records: Records) -> Int64:
         """Return it, shape (dim, dim)."""
-        return records.total(sums.gram, self.lattice)[0]
+        return records.total(self._sum)
+
+    def _sum(self, held: HeldRecords) -> Int64:
+        all_alike = np.minimum(held.codes, 0)
+        (gram,) = gram_matrices(sum_blocks(self.lattice, held.rows), all_alike, 1, self.lattice.dim)
+        return np.asarray(gram)
 
 
-@dataclass(frozen=True)
 class ClassGramMatrices(GramMatrix):
-    """The sum of q·qᵀ of each class: a record adds to one of them, as to `GramMatrix`."""
+    """The sum of q·qᵀ of each class, shape (n_classes, dim, dim): a record adds to one of them, as to `GramMatrix`."""
 
     @property
     def statistic(self) -> str:
         """With its shape."""
         return f"Gram matrices of each class ({self.n_classes} x {self.lattice.dim} x {self.lattice.dim})"
 
-    def exact(self, records: Records) -> Int64:
-        """Return them, shape (n_classes, dim, dim)."""
-        return records.total(sums.class_grams, self.lattice, self.n_classes)[0]
+    def _sum(self, held: HeldRecords) -> Int64:
+        return gram_matrices(sum_blocks(self.lattice, held.rows), held.codes, self.n_classes, self.lattice.dim)
 
 
 @dataclass(frozen=True)
-class SoftmaxGradients(Query):
+class SoftmaxGradients(RowQuery):
     """The sum of clipped gradients of the softmax loss at released weights.
 
     A record adds the outer product of its residual, whose norm is at most `RESOLUTION` = 2²⁰ grid steps, which is
@@ -365,8 +388,6 @@ class SoftmaxGradients(Query):
     With `sampling_rate` below 1 each ask sums a Poisson sample: every record is in it by a coin of its own.
     """
 
-    lattice: Lattice
-    n_classes: int
     bias: int = 0
     sampling_rate: float = 1.0
 
@@ -416,9 +437,14 @@ class SoftmaxGradients(Query):
     ) -> Int64:
         """Return it; `at` is the same map about another, released centre."""
         gradient = SoftmaxGradient(same_norm(at, self.lattice), bias=self.bias)
-        weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
         offsets = None if offsets is None else shaped("offsets", offsets, self.n_classes)
-        return records.total(sums.gradients, gradient, weights, offsets, float(clip))[0]
+        return records.total(self._sum, gradient, self._checked(weights), offsets, float(clip))
+
+    def _sum(
+        self, held: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float | None, clip: float
+    ) -> Int64:
+        blocks, of_records = held.again(gradient.lattice), held.weights(gradient.lattice)
+        return gradient.sum(blocks, held.codes, weights, offsets, clip=clip, of_records=of_records)
 
     def mechanism(self, budget: Budget, times: int, relation: str) -> RoundedGaussian | SampledGaussian:
         """Return the noise, that of samples by their own accounting."""
@@ -439,36 +465,33 @@ class SoftmaxGradients(Query):
         return answer
 
 
-@dataclass(frozen=True)
-class LongResiduals(Query):
+class LongResiduals(RowQuery):
     """The number of records whose residual at released weights is longer than a released threshold.
 
     A record adds 0 or 1, and one that replaces another changes the number by at most 1.
     """
 
-    lattice: Lattice
-    n_classes: int
     statistic = "number of long gradients"
     squared_norm = Fraction(1)
+    unit = 1.0
     _replaced = 1
 
     def exact(self, records: Records, *, weights: Float, offsets: Float, threshold: float) -> Int64:
         """Return it, shape (1,)."""
-        weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
         offsets = shaped("offsets", offsets, self.n_classes)
-        return records.total(sums.long_residuals, SoftmaxGradient(self.lattice), weights, offsets, float(threshold))[0]
+        return records.total(self._sum, self._checked(weights), offsets, float(threshold))
+
+    def _sum(self, held: HeldRecords, *at: Any) -> Int64:
+        return np.array([SoftmaxGradient(self.lattice).count_long(held.again(self.lattice), held.codes, *at)], np.int64)
 
 
-@dataclass(frozen=True)
-class SoftmaxCurvatures(Query):
+class SoftmaxCurvatures(RowQuery):
     """The Hessians of the softmax loss of each class at released weights.
 
     A record adds nonnegative multiples of q·qᵀ (`SoftmaxCurvature.squared_sensitivity`). The product of what two
     records add is never negative, so under replace-one the square grows by 2, as for `GramMatrix`.
     """
 
-    lattice: Lattice
-    n_classes: int
     _noise = SymmetricRoundedGaussian
     _replaced = 2
 
@@ -494,33 +517,35 @@ class SoftmaxCurvatures(Query):
 
     def exact(self, records: Records, *, weights: Float) -> Int64:
         """Return them, shape (n_classes, dim, dim)."""
-        weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
-        return records.total(sums.curvatures, self.curvature, weights)[0]
+        return records.total(self._sum, self._checked(weights))
+
+    def _sum(self, held: HeldRecords, weights: Float) -> Int64:
+        return self.curvature.sum(held.again(self.lattice), held.codes, weights)
 
 
-@dataclass(frozen=True)
-class Hits(Query):
+class Hits(RowQuery):
     """The number of records, or of persons, whose own class has the largest logit at released weights.
 
     A record adds 0 or 1; a whole person adds 0 or 1 by what most of their records say.
     """
 
-    lattice: Lattice
-    n_classes: int
     statistic = "number of records whose own class the examples rank first"
     squared_norm = Fraction(1)
+    unit = 1.0
     whole_persons = True
     _replaced = 1
 
     def exact(self, records: Records, *, weights: Float, offsets: Float, at: Lattice | None = None) -> Int64:
         """Return it, shape (1,)."""
         gradient = SoftmaxGradient(same_norm(at, self.lattice))
-        weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
-        return records.total(sums.first_ranks, gradient, weights, shaped("offsets", offsets, self.n_classes))[0]
+        return records.total(self._sum, gradient, self._checked(weights), shaped("offsets", offsets, self.n_classes))
+
+    def _sum(self, held: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float) -> Int64:
+        right = gradient.hits(held.again(gradient.lattice), held.codes, weights, offsets)
+        return np.array([right.sum() if held.persons is None else held.persons.right(right)], np.int64)
 
 
-@dataclass(frozen=True)
-class Shortfalls(Query):
+class Shortfalls(RowQuery):
     """How much less often than others each class is predicted: the sum of w·(1/C - p), on a grid.
 
     p lies in the simplex, so 1/C - p is no longer than √(1 - 1/C), which is `RESOLUTION` grid steps; that a record adds
@@ -528,8 +553,6 @@ class Shortfalls(Query):
     of a whole person share one.
     """
 
-    lattice: Lattice
-    n_classes: int
     squared_norm = Fraction(RESOLUTION**2)
     whole_persons = True
 
@@ -546,21 +569,21 @@ class Shortfalls(Query):
     def exact(self, records: Records, *, weights: Float, class_weights: Float, at: Lattice | None = None) -> Int64:
         """Return them, shape (n_classes,)."""
         gradient = SoftmaxGradient(same_norm(at, self.lattice))
-        weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
         steps = on_grid(shaped("class_weights", class_weights, self.n_classes), WEIGHT_STEPS)
-        return records.total(sums.shortfalls, gradient, weights, steps)[0]
+        return records.total(self._sum, gradient, self._checked(weights), steps)
+
+    def _sum(self, held: HeldRecords, gradient: SoftmaxGradient, weights: Float, steps: Int64) -> Int64:
+        return gradient.shortfalls(held.again(gradient.lattice), held.codes, weights, held.shares(steps))
 
 
 @dataclass(frozen=True, eq=False)
-class CoinPressMeans(Query):
+class CoinPressMeans(RowQuery):
     """The mean of each class by CoinPress, whose steps clip rows to balls about earlier, noisy means.
 
     A record is in one class, whose size neighbours agree in; how far it moves the sum of a step is that step's bound
     (`CoinPress`).
     """
 
-    lattice: Lattice
-    n_classes: int
     split: tuple[float, ...]
     radius: float | None
     center: Any
@@ -568,6 +591,7 @@ class CoinPressMeans(Query):
     repeats = False
     per_class = True
     squared_norm = Fraction(1)
+    unit = 1.0  # means of unit rows
 
     @property
     def statistic(self) -> str:

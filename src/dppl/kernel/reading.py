@@ -102,7 +102,7 @@ def _as_floats(X: Any, name: str) -> NDArray[Any]:
         # Raised here and not in the handler, so that no exception that quotes a value stays attached.
         raise TypeError(
             f"{name} must be rows of numbers, all of one length; an entry of the argument must be neither a string nor "
-            f"another object, but a number.{_other_columns(X)} dppl.data.read_table reads a path, "
+            f"another object, but a number.{_other_columns(X)} dppl.io.read_table reads a path, "
             "and PrivateClassifier takes images and texts."
         )
     return rows

@@ -5,7 +5,7 @@ sizes, class sums, Gram matrices, gradients at given weights, hits. So it is one
 
     f(all records) = f(first part) + f(second part) + ...
 
-exactly and in any order, because integers add so. The functions are in `dppl.kernel.sums`. Each takes `HeldRecords`,
+exactly and in any order, because integers add so. The functions are methods of queries. Each takes `HeldRecords`,
 which are rows and codes in this process, then public parameters or released values, and returns an array of int64. A
 query that reads its records through ``records.total(f, ...)`` alone need not know where they lie:
 
@@ -34,8 +34,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
+from functools import partial, reduce
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, runtime_checkable
 from uuid import uuid4
 
 import numpy as np
@@ -71,7 +71,6 @@ Int64 = NDArray[np.int64]
 P = ParamSpec("P")
 Item = TypeVar("Item")
 Value = TypeVar("Value")
-Sums: TypeAlias = tuple[Int64, ...]
 
 _MAPPED_ROWS = 4096
 # Public rows of a piece, where files of fewer are put together: enough work for a task, and few tallies.
@@ -88,7 +87,7 @@ class Part(Protocol):
 
 @runtime_checkable
 class Parted(Protocol):
-    """A labelled table in parts (`dppl.data.PartedTable` is one)."""
+    """A labelled table in parts (`dppl.io.PartedTable` is one)."""
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -122,8 +121,8 @@ class Records(Protocol):
         """Forget what this process holds of the records besides its arguments."""
 
     def total(
-        self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Sums:
+        self, function: Callable[Concatenate[HeldRecords, P], Int64], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Int64:
         """Return what `function` returns of all records."""
 
     def each(
@@ -178,8 +177,8 @@ class HeldRecords:
         """Do nothing: these records go with whoever holds them."""
 
     def total(
-        self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Sums:
+        self, function: Callable[Concatenate[HeldRecords, P], Int64], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Int64:
         """Return what `function` returns of these records."""
         return function(self, *args, **kwargs)
 
@@ -223,12 +222,18 @@ class HeldRecords:
 
     def again(self, lattice: Lattice) -> Iterable[Any]:
         """Return lattice rows in blocks that can be gone through again and again; those of one lattice are kept."""
-        if not self._blocks or not _same_map(self._blocks[0][0], lattice):
+        if not self._blocks or self._blocks[0][0].name() != lattice.name():
             # A person's weight is that of the rows of one pass, and holds for no others.
             blocks = gradient_blocks(lattice, self.rows, compared=self.persons is not None)
             self._blocks[:] = [(lattice, blocks)]
             self._weights.clear()
         return self._blocks[0][1]
+
+    def shares(self, weights: Int64) -> Int64:
+        """Return what each record weighs, if one of a class weighs so much; the records of a person share that."""
+        if self.persons is not None:
+            return self.persons.shares(weights)
+        return np.where(self.codes >= 0, weights[self.codes], 0)
 
     def weights(self, lattice: Lattice) -> Int64 | None:
         """Return what each record weighs in gradients, None for all alike; kept as the rows of `again` are."""
@@ -266,22 +271,19 @@ class SpreadRecords:
         _KEPT.clear()
 
     def total(
-        self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Sums:
+        self, function: Callable[Concatenate[HeldRecords, P], Int64], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Int64:
         """Return the sum of what `function` returns of each part."""
-        of_one = partial(_of_part, self._fit, self._read, partial(_called, function, args, kwargs))
-        total: Sums | None = None
-        for _, of_part in once_each(self.engine, of_one, list(enumerate(self.parts))):
-            total = of_part if total is None else tuple(a + b for a, b in zip(total, of_part, strict=True))
-        assert total is not None  # there is at least one part
-        return total
+        of_part = partial(self._reader.total, function, args, kwargs)
+        totals = once_each(self.engine, of_part, list(enumerate(self.parts)))
+        return reduce(np.add, (total for _, total in totals))
 
     def each(
         self, function: Callable[[HeldRecords, Item], Iterable[Value]], items: Sequence[Item]
     ) -> Iterator[tuple[int, Value]]:
         """Yield what `function` yields of all parts and each of the items, with the place of the item."""
-        of_one = partial(_of_all, self._fit, self._read, tuple(self.parts), function)
-        for place, values in once_each(self.engine, of_one, items):
+        of_item = partial(self._reader.values, tuple(self.parts), function)
+        for place, values in once_each(self.engine, of_item, items):
             yield from ((place, value) for value in values)
 
     def split(self, public: RowSource) -> Sequence[RowSource]:
@@ -289,14 +291,61 @@ class SpreadRecords:
         return pieces(public)
 
     @property
-    def _read(self) -> Callable[[Part], HeldRecords]:
-        return partial(
-            _read,
-            classes=self.classes,
-            unknown_labels=self.unknown_labels,
-            adjacency=self.adjacency,
-            allowed=self.allowed,
-        )
+    def _reader(self) -> _Reader:
+        return _Reader(self._fit, self.classes, self.unknown_labels, self.adjacency, self.allowed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Reader:
+    """Reads parts and adds over them in whatever process an engine chooses; it travels with public values alone."""
+
+    fit: str  # a name that no other fit has
+    classes: NDArray[Any]
+    unknown_labels: str
+    adjacency: str
+    allowed: Codes | None
+
+    def total(
+        self,
+        function: Callable[..., Int64],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        item: tuple[int, Part],
+    ) -> Int64:
+        place, part = item
+        with np.errstate(all="ignore"):  # numbers that leave the range of floats belong to single rows
+            return function(self._kept(place, [part]), *args, **kwargs)
+
+    def values(
+        self, parts: Sequence[Part], function: Callable[[HeldRecords, Item], Iterable[Value]], item: Item
+    ) -> list[Value]:
+        with np.errstate(all="ignore"):
+            return list(function(self._kept(_ALL, parts), item))
+
+    def _kept(self, place: int, parts: Sequence[Part]) -> HeldRecords:
+        """Read parts, or return them if they are kept; the first are, as all come again in the same order.
+
+        Fits in other threads may take away what is kept, which is read again then.
+        """
+        if any(other != self.fit for other, _ in list(_KEPT)):
+            _KEPT.clear()
+        held = _KEPT.get((self.fit, place))
+        if held is None:
+            held = self._read(parts)
+            if place == _ALL or sum(one.size for one in list(_KEPT.values())) + held.size <= _KEPT_BYTES:
+                _KEPT[self.fit, place] = held
+        return held
+
+    def _read(self, parts: Sequence[Part]) -> HeldRecords:
+        """Read parts and code their labels, as a fit does with all records."""
+        rows, codes = [], []
+        for part in parts:
+            few, labels = reading.checked_inputs(*part.read())
+            rows.append(few)
+            codes.append(
+                reading.codes_of_records(few, labels, self.classes, self.unknown_labels, self.adjacency, self.allowed)
+            )
+        return HeldRecords(rows[0] if len(rows) == 1 else _Chain(tuple(rows)), np.concatenate(codes))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -345,67 +394,11 @@ def pieces(public: RowSource) -> list[RowSource]:
     return [_Chain(tuple(run)) for run in runs]
 
 
-def _called(function: Callable[..., Sums], args: Sequence[Any], kwargs: Mapping[str, Any], held: HeldRecords) -> Sums:
-    return function(held, *args, **kwargs)
-
-
-def _of_part(
-    fit: str, read: Callable[[Part], HeldRecords], function: Callable[[HeldRecords], Sums], item: tuple[int, Part]
-) -> Sums:
-    place, part = item
-    with np.errstate(all="ignore"):  # numbers that leave the range of floats belong to single rows
-        return function(_kept(fit, place, partial(read, part)))
-
-
-def _of_all(
-    fit: str,
-    read: Callable[[Part], HeldRecords],
-    parts: Sequence[Part],
-    function: Callable[[HeldRecords, Item], Iterable[Value]],
-    item: Item,
-) -> list[Value]:
-    with np.errstate(all="ignore"):
-        return list(function(_kept(fit, _ALL, partial(_joined, read, parts)), item))
-
-
-def _joined(read: Callable[[Part], HeldRecords], parts: Sequence[Part]) -> HeldRecords:
-    held = [read(part) for part in parts]
-    return HeldRecords(_Chain(tuple(one.rows for one in held)), np.concatenate([one.codes for one in held]))
-
-
 # What this process keeps of the parts of one fit, by a name that no other fit has, in whatever thread or process it
 # runs, and their places. All of them at once are kept whatever their size, since each task needs them.
 _KEPT: dict[tuple[str, int], HeldRecords] = {}
 _KEPT_BYTES = 1 << 30
 _ALL = -1
-
-
-def _kept(fit: str, place: int, read: Callable[[], HeldRecords]) -> HeldRecords:
-    """Read a part, or return it if it is kept; the first parts are, as all come again in the same order.
-
-    Fits in other threads may take away what is kept, which is read again then.
-    """
-    if any(other != fit for other, _ in list(_KEPT)):
-        _KEPT.clear()
-    held = _KEPT.get((fit, place))
-    if held is None:
-        held = read()
-        if place == _ALL or sum(one.size for one in list(_KEPT.values())) + held.size <= _KEPT_BYTES:
-            _KEPT[fit, place] = held
-    return held
-
-
-def _same_map(one: Lattice, other: Lattice) -> bool:
-    mine, theirs = (np.zeros(0) if each.center is None else each.center for each in (one, other))
-    return one is other or (one.to_dict() == other.to_dict() and np.array_equal(mine, theirs))
-
-
-def _read(
-    part: Part, *, classes: NDArray[Any], unknown_labels: str, adjacency: str, allowed: Codes | None
-) -> HeldRecords:
-    """Read a part and code its labels, as a fit does with all records."""
-    rows, labels = reading.checked_inputs(*part.read())
-    return HeldRecords(rows, reading.codes_of_records(rows, labels, classes, unknown_labels, adjacency, allowed))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

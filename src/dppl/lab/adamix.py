@@ -91,7 +91,7 @@ class AdaMix(MapParameters, GradientClassifier):
     --------
     >>> from dppl import ApproxDP, PublicData
     >>> from dppl.lab import AdaMix
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> examples = PublicData(examples=sample.X_test[:50], example_classes=sample.y_test[:50])  # public, say
     >>> model = AdaMix(ApproxDP(1, 1e-6), sample.classes, steps=10, public=examples).fit(sample.X, sample.y)

@@ -70,7 +70,7 @@ class FeatureCovariance(MapParameters, Classifier):
     --------
     >>> from dppl import ApproxDP
     >>> from dppl.lab import FeatureCovariance
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> model = FeatureCovariance(ApproxDP(1, 1e-6), classes=sample.classes).fit(sample.X, sample.y)
     >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)

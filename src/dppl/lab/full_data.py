@@ -67,7 +67,7 @@ class FullDataContinual(ContinualProbe):
     --------
     >>> from dppl import ApproxDP
     >>> from dppl.lab import FullDataContinual
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> model = FullDataContinual(ApproxDP(1, 1e-6), classes=sample.classes, steps=10)
     >>> for so_far in (700, 1400):

@@ -89,7 +89,7 @@ class GlobalAdapt(MapParameters, GradientClassifier):
     --------
     >>> from dppl import ApproxDP
     >>> from dppl.lab import GlobalAdapt
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> model = GlobalAdapt(ApproxDP(1, 1e-6), classes=sample.classes, steps=10).fit(sample.X, sample.y)
     >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)

@@ -72,7 +72,7 @@ class LeastSquares(MapParameters, Classifier):
     --------
     >>> from dppl import ApproxDP
     >>> from dppl.lab import LeastSquares
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> model = LeastSquares(ApproxDP(1, 1e-6), classes=sample.classes).fit(sample.X, sample.y)
     >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)

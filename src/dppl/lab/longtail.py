@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dppl import _validate
-from dppl.data.labels import align_labels, as_labels
 from dppl.errors import InputError, ParameterError, UnknownLabelError
+from dppl.io.labels import align_labels, as_labels
 from dppl.kernel import classes_of_persons
 from dppl.metrics import person_numbers
 

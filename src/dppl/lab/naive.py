@@ -49,7 +49,7 @@ class NaiveContinual(ContinualProbe):
     --------
     >>> from dppl import ApproxDP
     >>> from dppl.lab import NaiveContinual
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> model = NaiveContinual(ApproxDP(1, 1e-6), classes=sample.classes, steps=10)
     >>> for task in (slice(0, 700), slice(700, None)):

@@ -69,7 +69,7 @@ class Newton(MapParameters, Classifier):
     --------
     >>> from dppl import ApproxDP
     >>> from dppl.lab import Newton
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> model = Newton(ApproxDP(1, 1e-6), classes=sample.classes).fit(sample.X, sample.y)
     >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)

@@ -126,7 +126,7 @@ class ProjectedPrototypes(MapParameters, EmbeddingClassifier):
     Examples
     --------
     >>> from dppl import ApproxDP
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> from dppl.lab import ProjectedPrototypes
     >>> sample = load_sample()
     >>> model = ProjectedPrototypes(ApproxDP(1, 1e-6), classes=sample.classes, n_components=16).fit(sample.X, sample.y)

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
-from dppl.data.labels import as_labels
 from dppl.errors import InputError
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.registry import BY_METHOD
+from dppl.io.labels import as_labels
 from dppl.kernel.privacy import Budget
 
 __all__ = ["RUNS", "Rehearsal", "rehearse"]

@@ -92,7 +92,7 @@ class LinearProbe(MapParameters, GradientClassifier):
     --------
     >>> from dppl import ApproxDP
     >>> from dppl.prototypes import LinearProbe
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> model = LinearProbe(ApproxDP(1, 1e-6), classes=sample.classes, steps=10).fit(sample.X, sample.y)
     >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)

@@ -79,7 +79,7 @@ class PublicPrototypes(MapParameters, EmbeddingClassifier):
     Examples
     --------
     >>> from dppl import PublicData, PublicPrototypes, PureDP
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> model = PublicPrototypes(PureDP(1), sample.classes, public=PublicData(sample.X_public))
     >>> model.fit(sample.X, sample.y).public_indices_.shape
@@ -104,7 +104,7 @@ class PublicPrototypes(MapParameters, EmbeddingClassifier):
         if isinstance(self.clip, str):
             _validate.one_of(("auto",), clip=self.clip)
             return
-        low, high = self.clip
+        low, high = self.clip if np.shape(self.clip) == (2,) else (1.0, 0.0)
         if not 0 <= low < high <= 2:
             raise ParameterError(
                 f"must be 'auto' or (d_min, d_max) with 0 <= d_min < d_max <= 2; got {self.clip!r}.", parameter="clip"
@@ -114,7 +114,7 @@ class PublicPrototypes(MapParameters, EmbeddingClassifier):
         """Return the bounds of similarities: those of the parameter, or what public rows say."""
         public = setting.public
         if public.rows is None:
-            raise InputError("PublicPrototypes selects among public rows; give public=PublicData(rows).")
+            raise ParameterError("is required: PublicPrototypes selects among public rows.", parameter="public")
         if public.rows.shape[0] < self.n_prototypes:
             raise InputError(
                 f"selecting {self.n_prototypes} rows for a class needs at least as many public ones; got "

@@ -91,7 +91,7 @@ class SoftmaxPrototypes(Classifier):
     Examples
     --------
     >>> from dppl import ApproxDP, SoftmaxPrototypes
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> model = SoftmaxPrototypes(ApproxDP(1, 1e-6), classes=sample.classes).fit(sample.X, sample.y)
     >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)

@@ -166,7 +166,7 @@ def _checks(description: Mapping[str, Any], guarantee: Guarantee, file: str, pai
 def _audited(guarantee: Guarantee) -> str:
     """Return the budget of the guarantee, and its relation, as options of `dppl audit`; nothing where it is zero."""
     budget = guarantee.budget.to_dict()
-    relation = "" if guarantee.adjacency == "add-remove" else f" --adjacency {guarantee.adjacency}"
+    relation = "" if guarantee.adjacency == "add-remove" else f" --options adjacency={guarantee.adjacency}"
     return " ".join(
         f"--{name} {value:g}".replace("e-0", "e-") for name, value in budget.items() if value
     ) + relation * any(budget.values())

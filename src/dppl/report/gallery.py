@@ -11,10 +11,10 @@ from typing import Any
 
 from dppl._optional import optional
 from dppl.cards.contact_sheet import TILE
-from dppl.embedding import Source
-from dppl.embedding.decoding import decode, quiet
-from dppl.embedding.records import BadRecord
 from dppl.errors import InputError
+from dppl.io import Source
+from dppl.io.decoding import decode, quiet
+from dppl.io.records import BadRecord
 
 __all__ = ["gallery_of", "selected_items"]
 

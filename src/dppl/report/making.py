@@ -9,12 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dppl.embedding import Source, holds_embeddings, open_source
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import describe
 from dppl.estimators.reported import Reported
 from dppl.finetune.model_file import describe as describe_finetuned
 from dppl.finetune.model_file import is_finetuned
+from dppl.io import Source, holds_embeddings, open_source
 from dppl.report.account import account_of, read_ledger
 from dppl.report.content import content
 from dppl.report.evidence import accuracy_over_budget, evaluation_of, read_evidence

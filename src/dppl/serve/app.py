@@ -16,8 +16,8 @@ from fastapi.security import HTTPBearer
 from pydantic import TypeAdapter
 
 from dppl._version import __version__
-from dppl.embedding.decoding import quiet
 from dppl.errors import ParameterError
+from dppl.io.decoding import quiet
 from dppl.serve.answers import Health, ModelAnswer, Prediction, Predictions, Problem
 from dppl.serve.batches import Batches
 from dppl.serve.guard import EXPECTED, Guard, problem

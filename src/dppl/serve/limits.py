@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dppl import _validate
-from dppl.embedding.decoding import MOST_PIXELS
 from dppl.errors import ParameterError
+from dppl.io.decoding import MOST_PIXELS
 
 __all__ = ["Limits", "RequestError"]
 

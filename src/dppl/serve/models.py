@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.cards import model_card
-from dppl.embedding.decoding import TooManyPixels, decode
-from dppl.embedding.records import BadRecord
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
@@ -22,6 +20,8 @@ from dppl.estimators import load
 from dppl.estimators.model_file import describe
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
+from dppl.io.decoding import TooManyPixels, decode
+from dppl.io.records import BadRecord
 from dppl.kernel.privacy import Guarantee
 from dppl.serve.answers import ModelAnswer, Nearest, Prediction, Probability
 from dppl.serve.limits import RequestError

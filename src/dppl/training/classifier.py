@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
 from dppl._fingerprint import Fingerprint
-from dppl.embedding import embed_windows
 from dppl.encoders import Encoder, load_encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device, Precision, refuse_code
@@ -24,9 +23,10 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.parameters import parameters
 from dppl.estimators.public_data import PublicData, refuse_private_as_public
-from dppl.estimators.registry import BY_METHOD, Method, method_for
+from dppl.estimators.registry import Method, estimator_of
 from dppl.estimators.released import Shares, refuse_unusable
 from dppl.estimators.reported import Reported
+from dppl.io import embed_windows
 from dppl.kernel import ids_of_fit
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
@@ -59,8 +59,8 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
     descriptions : {"auto", "names"}, mapping, sequence, Path or None, default="auto"
         Public descriptions of the classes, from which ``method`` ``"auto"`` and ``"softmax"`` start. ``"names"`` takes
         what the classes are called; a mapping leads from classes to a text or several, a sequence has an entry for each
-        of `classes`, in their order; a Path names what `dppl train --describe` reads. ``"auto"`` is ``"names"`` where
-        texts are embedded and all names are words, and None else. Those that were written by looking at private
+        of `classes`, in their order; a Path names what `dppl train --descriptions` reads. ``"auto"`` is ``"names"``
+        where texts are embedded and all names are words, and None else. Those that were written by looking at private
         records are not public.
     public : PublicData, default=None
         Public items of the same kind as its rows; `descriptions` take the place of its examples. An item that cannot be
@@ -325,15 +325,9 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
 
     def _estimator(self) -> EmbeddingClassifier:
         options = dict(self.options or {})
-        _validate.one_of(("auto", *BY_METHOD), method=self.method)
-        budget = checked_budget(self.budget)
-        automatic = method_for(budget, options.get("adjacency", "add-remove"))
-        entry = BY_METHOD[automatic if self.method == "auto" else self.method]
-        known = sorted(set(entry.parameters) - {"budget", "classes", "public", "random_state"})
-        for name in options:
-            if name not in known:
-                raise ParameterError(f"options must be parameters of {entry.name}: {', '.join(known)}; got {name!r}.")
-        return entry.load()(budget, self.classes, random_state=self.random_state, **options)
+        return estimator_of(
+            self.method, checked_budget(self.budget), self.classes, random_state=self.random_state, **options
+        )
 
     def _loaded(self) -> Encoder:
         return _load_once(self.encoder) if isinstance(self.encoder, str) else self.encoder

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dppl.data import EmbeddingTable
-from dppl.data.writing import Rows
-from dppl.embedding import Record, Source, Window, embed_windows, open_source
-from dppl.embedding.pipeline import table_metadata
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
+from dppl.io import EmbeddingTable, Record, Source, Window, embed_windows, open_source
+from dppl.io.pipeline import table_metadata
+from dppl.io.writing import Rows
 from dppl.kernel.reading import class_codes, public_classes
 
 if TYPE_CHECKING:

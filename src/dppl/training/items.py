@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from dppl._optional import optional
-from dppl.data import EmbeddingTable
-from dppl.data.writing import Rows
-from dppl.embedding import Record, Source, embed_windows
-from dppl.embedding.decoding import upright_rgb
-from dppl.embedding.images import read_image
-from dppl.embedding.pipeline import table_metadata
-from dppl.embedding.records import BadRecord, Payload
 from dppl.encoders import Encoder
 from dppl.errors import InputError
+from dppl.io import EmbeddingTable, Record, Source, embed_windows
+from dppl.io.decoding import upright_rgb
+from dppl.io.images import read_image
+from dppl.io.pipeline import table_metadata
+from dppl.io.records import BadRecord, Payload
+from dppl.io.writing import Rows
 
 _OPENING = Lock()  # of images that the caller opened: two threads must not read on in one file
 

@@ -22,15 +22,26 @@ from numpy.typing import NDArray
 
 from dppl._files import write_atomically
 from dppl._metadata import COLUMNS
-from dppl.data import EmbeddingTable, read_ids, read_table
-from dppl.embedding import PERSON, Columns, Embedded, OtherOptions, Record, Source, SourceChanged, embed
-from dppl.embedding.decoding import quiet
-from dppl.embedding.left_out import LeftOut, as_line
-from dppl.embedding.pipeline import prepared
-from dppl.embedding.records import BadRecord
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.public_data import PublicData
+from dppl.io import (
+    PERSON,
+    Columns,
+    Embedded,
+    EmbeddingTable,
+    OtherOptions,
+    Record,
+    Source,
+    SourceChanged,
+    embed,
+    read_ids,
+    read_table,
+)
+from dppl.io.decoding import quiet
+from dppl.io.left_out import LeftOut, as_line
+from dppl.io.pipeline import prepared
+from dppl.io.records import BadRecord
 from dppl.kernel import ids_of_fit
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.reading import NOT_ALL_USABLE, class_codes, refuse_unusable_records
@@ -40,7 +51,7 @@ if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier
     from dppl.kernel.privacy import Ledger
 
-__all__ = ["ROWS", "TRAINING", "discard", "no_records", "report_of", "save", "settle", "train", "work_in"]
+__all__ = ["ROWS", "TRAINING", "no_records", "report_of", "save", "settle", "train", "work_in"]
 
 # What embeddings of a fit are held in, as `dppl embed` does by itself.
 ROWS: Final = "float16"
@@ -273,13 +284,6 @@ def work_in(folder: Path, *, keep: bool) -> Iterator[None]:
             folder.rmdir()  # if nothing was begun
         raise
     if not keep:
-        shutil.rmtree(folder)
-
-
-def discard(folder: Path) -> None:
-    """Remove the folder of an earlier run, if there is one and nothing else is in it."""
-    if folder.exists():
-        _refuse_foreign(folder)
         shutil.rmtree(folder)
 
 

@@ -183,6 +183,12 @@ class SoftmaxGradient:
         """Return the number of records whose residual, before clipping, is longer than `threshold`.
 
         A record changes it by at most 1.
+
+        Parameters
+        ----------
+        blocks, codes, weights, offsets
+            As in `sum`.
+        threshold : float
         """
         layer, long = _IntegerLayer(weights, offsets, self.lattice), np.zeros(len(codes), bool)
 

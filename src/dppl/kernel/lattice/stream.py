@@ -11,7 +11,7 @@ from dppl.errors import InputError
 
 @runtime_checkable
 class RowTable(Protocol):
-    """What a table larger than memory must offer (`dppl.data.EmbeddingTable` does)."""
+    """What a table larger than memory must offer (`dppl.io.EmbeddingTable` does)."""
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -2,10 +2,8 @@
 
 from dppl.kernel.mechanisms.coinpress import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress
 from dppl.kernel.mechanisms.exponential import ExponentialMechanism
-from dppl.kernel.mechanisms.gaussian import RoundedGaussian, overheard
+from dppl.kernel.mechanisms.gaussian import RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian, overheard
 from dppl.kernel.mechanisms.randomness import Randomness, randomness
-from dppl.kernel.mechanisms.sampled import SampledGaussian
-from dppl.kernel.mechanisms.symmetric import SymmetricRoundedGaussian
 from dppl.kernel.mechanisms.tally import Tally
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The Gaussian mechanism on integer vectors, its noise exactly rounded."""
+"""The Gaussian mechanism on integer vectors, symmetric matrices and Poisson samples, its noise exactly rounded."""
 
 from __future__ import annotations
 
@@ -8,22 +8,29 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import BudgetError
 from dppl.kernel.mechanisms.randomness import Randomness
-from dppl.kernel.privacy import Budget, Release
-from dppl.kernel.privacy.accounting import cost_of_gaussian, gaussian_noise_std
+from dppl.kernel.privacy import ApproxDP, Budget, Release
+from dppl.kernel.privacy.accounting import (
+    cost_of_gaussian,
+    gaussian_noise_std,
+    round_up,
+    sampled_gaussian_multiplier,
+)
 
 Int64 = NDArray[np.int64]
 
 # Noise that saturates at the ends of int64 would show the value it is added to. At this width that takes 2¹⁰ standard
 # deviations.
 _WIDEST = 2.0**52
-_HEARD: ContextVar[list[tuple[RoundedGaussian, Int64]] | None] = ContextVar("heard", default=None)
+# Sampling rates are multiples of 2⁻³², so that 32 fair coins a record decide exactly.
+_RATE_BITS = 32
+_RECORDER: ContextVar[list[tuple[RoundedGaussian, Int64]] | None] = ContextVar("recorder", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +64,8 @@ class RoundedGaussian:
     squared_sensitivity: Fraction
     noise_std: float
     times: int = 1
+    _name: ClassVar[str] = "rounded Gaussian"
+    _norm: ClassVar[str] = "L2"
 
     def __post_init__(self) -> None:
         if self.noise_std > _WIDEST:
@@ -106,24 +115,185 @@ class RoundedGaussian:
         source : Randomness
             Where the noise is drawn.
         """
-        return self._told(exact + source.rounded_gaussian(self.noise_std, exact.shape))
+        return self._recorded(exact + source.rounded_gaussian(self.noise_std, exact.shape))
 
-    def _told(self, released: Int64) -> Int64:
-        """Let an audit hear what was released."""
-        heard = _HEARD.get()
-        if heard is not None:
-            heard.append((self, released))
+    def _recorded(self, released: Int64) -> Int64:
+        """Record for an audit what was released."""
+        recorder = _RECORDER.get()
+        if recorder is not None:
+            recorder.append((self, released))
         return released
 
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee: the sensitivity of one release, the cost of all."""
         return Release(
-            mechanism="rounded Gaussian",
+            mechanism=self._name,
             statistic=statistic,
             sensitivity=math.sqrt(self.squared_sensitivity / self.times),
-            norm="L2",
-            parameters={"noise_std": self.noise_std},
+            norm=self._norm,
+            parameters=self._parameters(),
             cost=self.cost,
+            times=self.times,
+        )
+
+    def _parameters(self) -> dict[str, float]:
+        return {"noise_std": self.noise_std}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SymmetricRoundedGaussian(RoundedGaussian):
+    r"""Add symmetric Gaussian noise, rounded to integers, to symmetric integer matrices of bounded Frobenius norm.
+
+    A Frobenius norm counts every entry off the diagonal twice, so those get noise narrower by √2: on and above the
+    diagonal the noise is then as wide as the norm is long, in every direction.
+
+    Parameters
+    ----------
+    squared_sensitivity : Fraction
+        Square of the Frobenius distance between the values of neighbours, over all matrices together.
+    noise_std : float
+        Standard deviation sigma of the noise on the diagonal before it is rounded, in units of the matrices.
+
+    Notes
+    -----
+    **Privacy.** Let neighbours differ by D. Divided by their standard deviations, sigma on the diagonal and tau
+    (`off_diagonal_noise_std`) above it, their entries there lie mu² = Σ_i D_ii²/σ² + Σ_{i<j} D_ij²/τ² apart, squared,
+    and the noise is standard normal: mu in Gaussian DP [1]_. As 2τ² ≥ σ², that is at most ‖D‖²/σ² in the Frobenius
+    norm. The part below the diagonal is a copy.
+
+    References
+    ----------
+    .. [1] Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.7; rounding is post-processing, see `RoundedGaussian`.
+    """
+
+    _name: ClassVar[str] = "rounded Gaussian on symmetric matrices"
+    _norm: ClassVar[str] = "Frobenius"
+
+    @property
+    def off_diagonal_noise_std(self) -> float:
+        """The smallest float τ with 2τ² ≥ σ²."""
+        squared = Fraction(self.noise_std) ** 2
+        return round_up(self.noise_std / math.sqrt(2), lambda std: 2 * std**2 >= squared)
+
+    def release(self, exact: Int64, source: Randomness) -> Int64:
+        """Return symmetric matrices plus symmetric noise.
+
+        Parameters
+        ----------
+        exact : ndarray of shape (..., d, d), int64
+            Only the entries on and above the diagonal are read.
+        source : Randomness
+
+        Returns
+        -------
+        ndarray of the same shape, int64
+        """
+        *stack, d, _ = exact.shape
+        diagonal = np.arange(d)
+        rows, columns = np.triu_indices(d, 1)
+        noisy = np.empty_like(exact)
+        noisy[..., diagonal, diagonal] = exact[..., diagonal, diagonal] + source.rounded_gaussian(
+            self.noise_std, (*stack, d)
+        )
+        above = exact[..., rows, columns] + source.rounded_gaussian(self.off_diagonal_noise_std, (*stack, len(rows)))
+        noisy[..., rows, columns] = above
+        noisy[..., columns, rows] = above
+        return self._recorded(noisy)
+
+    def _parameters(self) -> dict[str, float]:
+        return {"noise_std": self.noise_std, "off_diagonal_noise_std": self.off_diagonal_noise_std}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledGaussian:
+    """Gaussian noise on sums over Poisson samples, drawn anew for each of `times` releases.
+
+    Parameters
+    ----------
+    each : RoundedGaussian
+        The noise of one release.
+    times : int
+    threshold : int
+        A record is in a sample with probability threshold/2³².
+    budget : ApproxDP
+        What all releases together cost at most.
+    """
+
+    each: RoundedGaussian
+    times: int
+    threshold: int
+    budget: ApproxDP
+
+    @classmethod
+    def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int, rate: float) -> SampledGaussian:
+        """Return the least noise that stays within `budget`; rounding it is post-processing.
+
+        Parameters
+        ----------
+        budget : ApproxDP
+        squared_sensitivity : Fraction
+            Square of the L2 distance between the exact values of neighbours, were all records sampled.
+        times : int
+            Number of releases, each of a new sample.
+        rate : float
+            Probability that a record is in a sample; rounded down to a multiple of 2⁻³², and at least that.
+
+        Raises
+        ------
+        BudgetError
+            If the budget is not ApproxDP: sampling improves (epsilon, delta) at small epsilon, not zCDP.
+        """
+        if not isinstance(budget, ApproxDP):
+            raise BudgetError(
+                f"sampling_rate below 1 is accounted in approximate DP; use ApproxDP(epsilon, delta), not {budget!r}."
+            )
+        threshold = max(1, math.floor(rate * 2**_RATE_BITS))
+        multiplier = sampled_gaussian_multiplier(budget.epsilon, budget.delta, threshold / 2**_RATE_BITS, times)
+        noise_std = gaussian_noise_std(squared_sensitivity, math.nextafter(1 / multiplier, 0.0))
+        each = RoundedGaussian(squared_sensitivity=squared_sensitivity, noise_std=noise_std)
+        return cls(each=each, times=times, threshold=threshold, budget=budget)
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation in one release."""
+        return self.each.noise_std
+
+    def release(self, exact: NDArray[np.int64], source: Randomness) -> NDArray[np.int64]:
+        """Return `exact` plus the noise of one release.
+
+        Parameters
+        ----------
+        exact : ndarray of int64
+            The sum over one sample.
+        source : Randomness
+        """
+        return self.each.release(exact, source)
+
+    def sample(self, n: int, source: Randomness) -> NDArray[np.bool_]:
+        """Toss a coin for each of n records.
+
+        Parameters
+        ----------
+        n : int
+        source : Randomness
+
+        Returns
+        -------
+        ndarray of shape (n,), bool
+            Which records are in the sample; as private as they are.
+        """
+        draws = source.bits(_RATE_BITS * n).to_bytes(_RATE_BITS // 8 * n, "little")
+        return np.frombuffer(draws, "<u4") < self.threshold
+
+    def describe(self, statistic: str) -> Release:
+        """Return the entry of the guarantee."""
+        return Release(
+            mechanism="rounded Gaussian on Poisson samples",
+            statistic=statistic,
+            sensitivity=math.sqrt(self.each.squared_sensitivity),
+            norm="L2",
+            parameters={"noise_std": self.noise_std, "sampling_rate": self.threshold / 2**_RATE_BITS},
+            cost=self.budget.to_dict(),
             times=self.times,
         )
 
@@ -136,8 +306,8 @@ def overheard() -> Iterator[list[tuple[RoundedGaussian, Int64]]]:
     for hyper-parameters makes many fits of which it publishes one: what is heard of it must stay secret.
     """
     heard: list[tuple[RoundedGaussian, Int64]] = []
-    token = _HEARD.set(heard)
+    token = _RECORDER.set(heard)
     try:
         yield heard
     finally:
-        _HEARD.reset(token)
+        _RECORDER.reset(token)

@@ -16,10 +16,10 @@ from threadpoolctl import threadpool_limits
 from dppl._files import write_atomically
 from dppl.cli._output import console, print_json, print_promise
 from dppl.cli._progress import progress_bar
-from dppl.data import Sample, load_messages, load_sample, write_table
-from dppl.data.messages import INTENTS, NEW_MESSAGES
 from dppl.errors import ParameterError
 from dppl.estimators import PublicData
+from dppl.io import Sample, load_messages, load_sample, write_table
+from dppl.io.messages import INTENTS, NEW_MESSAGES
 from dppl.kernel.privacy import ApproxDP
 from dppl.kernel.privacy.budgets import USUAL_DELTA, rounded_up
 from dppl.lab import long_tailed, long_tailed_sizes

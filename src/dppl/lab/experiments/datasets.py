@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.data import Sample, load_sample
 from dppl.errors import InputError
+from dppl.io import Sample, load_sample
 from dppl.lab import long_tailed
 from dppl.lab.experiments.splits import merged_classes, moved_classes, random_rows, rows_of_classes, validation_split
 from dppl.metrics import person_numbers

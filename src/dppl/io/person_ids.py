@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from dppl.data._columns import ID_KINDS, id_type, ids_in, listed, open_parquet
-from dppl.data._layouts import table_files
-from dppl.data._places import Place
-from dppl.data._reading import Array, converting, load_npy, type_name
-from dppl.data.fragments import open_npz, read_npy_header
-from dppl.data.labels import AnyPath
 from dppl.errors import InputError
+from dppl.io._columns import ID_KINDS, decode_ids, id_type, listed, open_parquet
+from dppl.io._layouts import table_files
+from dppl.io._places import Place
+from dppl.io._reading import Array, converting, load_npy, type_name
+from dppl.io.fragments import open_npz, read_npy_header
+from dppl.io.labels import AnyPath
 from dppl.kernel import texts_apart
 
 __all__ = ["read_ids"]
@@ -116,7 +116,7 @@ def _column_ids(place: Place, name: str) -> list[Any]:
                 parameter="groups",
             )
         with converting(f"{place}: column {name!r} must hold {ID_KINDS}", "write it again"):
-            return ids_in(file.read(columns=[name]).column(name))
+            return decode_ids(file.read(columns=[name]).column(name))
 
 
 def _no_ids(place: Place, name: str, names: list[str]) -> InputError:

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dppl._metadata import LATTICE
-from dppl.data._columns import (
+from dppl.errors import InputError, ParameterError
+from dppl.io._columns import (
     choose_columns,
     is_list,
     is_text,
@@ -27,10 +28,9 @@ from dppl.data._columns import (
     text_metadata,
     value_type,
 )
-from dppl.data._places import Place
-from dppl.data._reading import Array, check_rows, converting, load_npy
-from dppl.data.labels import as_labels
-from dppl.errors import InputError, ParameterError
+from dppl.io._places import Place
+from dppl.io._reading import Array, check_rows, converting, load_npy
+from dppl.io.labels import as_labels
 
 __all__ = ["Fragment"]
 

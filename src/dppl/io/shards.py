@@ -23,10 +23,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dppl._files import locked, part_of, write_atomically
-from dppl.data.writing import PERSON, dictionary_columns, rows_column
-from dppl.embedding.left_out import LeftOut, Report, check_place
-from dppl.embedding.records import PersonId
 from dppl.errors import InputError, ParameterError
+from dppl.io.left_out import LeftOut, Report, check_place
+from dppl.io.records import PersonId
+from dppl.io.writing import PERSON, dictionary_columns, rows_column
 
 __all__ = [
     "OtherOptions",

@@ -16,8 +16,8 @@ from typing import Any
 from pyarrow import fs
 
 from dppl._optional import how_to_install, optional
-from dppl.data._reading import converting
 from dppl.errors import InputError, MissingExtra, ParameterError
+from dppl.io._reading import converting
 
 # One slash is enough: `pathlib.Path` takes the other away. Two letters at least: C: is a drive.
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?P<rest>.*)", re.DOTALL)

@@ -12,10 +12,10 @@ import numpy as np
 
 from dppl._fingerprint import same_encoder
 from dppl._metadata import LATTICE
-from dppl.data._places import Place
-from dppl.data._reading import Array, converting
-from dppl.data.fragments import Fragment, Outline, ParquetFragment, read_outline
 from dppl.errors import InputError
+from dppl.io._places import Place
+from dppl.io._reading import Array, converting
+from dppl.io.fragments import Fragment, Outline, ParquetFragment, read_outline
 
 MANIFEST = "_manifest.json"  # of a table that dppl embed writes; readers of Parquet pass over such names
 _ENCODER, _NOT_COVERED = "encoder", "not_covered"

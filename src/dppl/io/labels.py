@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dppl.data._reading import Array, as_array, converting, load_npy, type_name
 from dppl.errors import InputError
+from dppl.io._reading import Array, as_array, converting, load_npy, type_name
 from dppl.kernel.reading import characters_only
 
 __all__ = ["align_labels", "as_labels", "read_classes", "read_label_file"]

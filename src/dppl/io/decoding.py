@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dppl._optional import optional
-from dppl.embedding.records import BadRecord, Payload
+from dppl.io.records import BadRecord, Payload
 
 __all__ = [
     "MOST_BYTES",

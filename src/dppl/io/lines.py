@@ -21,8 +21,9 @@ from typing import Any, TextIO
 
 import pyarrow as pa
 
-from dppl.embedding.decoding import MOST_TEXT_BYTES
-from dppl.embedding.records import (
+from dppl.errors import InputError, ParameterError
+from dppl.io.decoding import MOST_TEXT_BYTES
+from dppl.io.records import (
     TEXTS,
     BadRecord,
     Columns,
@@ -30,12 +31,11 @@ from dppl.embedding.records import (
     Record,
     Source,
     Version,
+    bad_record,
     check_persons,
-    record_of,
+    make_record,
     resolve_columns,
-    unusable,
 )
-from dppl.errors import InputError, ParameterError
 
 __all__ = ["CsvTexts", "Form", "JsonTexts", "TextLines"]
 
@@ -143,16 +143,16 @@ class CsvTexts(Source):
         places = {role: self._names.index(name) for role, name in asdict(self.columns).items() if name is not None}
         for number, row in enumerate(islice(self._rows(), 1, None)):
             if isinstance(row, str):
-                yield unusable(f"row {number}", row)
+                yield bad_record(f"row {number}", row)
             elif len(row) != len(self._names):
-                yield unusable(f"row {number}", "its row has more or fewer columns than the header")
+                yield bad_record(f"row {number}", "its row has more or fewer columns than the header")
             else:
                 yield self._record(number, {role: row[place] for role, place in places.items()})
 
     def _record(self, number: int, fields: dict[str, str]) -> Record:
         """Return the record in a row, of which these are the fields by role: x, y, id and person."""
         text, identity = fields["x"], fields.get("id", number)
-        return record_of(f"row {number}", identity, fields.get("y"), lambda: text, text, fields.get("person"))
+        return make_record(f"row {number}", identity, fields.get("y"), lambda: text, text, fields.get("person"))
 
     def _rows(self) -> Iterator[list[str] | str]:
         """Yield the rows that are not blank, and for one that is damaged the reason why it is skipped.
@@ -261,13 +261,13 @@ class JsonTexts(Source):
                 entry = _object(line)
                 person = self._person(entry)
             except BadRecord as reason:
-                yield unusable(f"row {number}", str(reason))
+                yield bad_record(f"row {number}", str(reason))
                 continue
             label = entry.get(y)
             # Labels of lines are texts, since one record must not decide their type.
             label = str(label) if type(label) is int else label
             identity = number if key is None else entry.get(key)
-            yield record_of(f"row {number}", identity, label, *_text_in(entry.get(x)), person)
+            yield make_record(f"row {number}", identity, label, *_text_in(entry.get(x)), person)
 
     def _person(self, entry: dict[str, Any]) -> str | None:
         if self.columns.person is None:
@@ -315,7 +315,7 @@ class TextLines(Source):
         labels: Iterable[str | None] = repeat(None) if self._labels is None else _lines(self._labels, self._form)
         for number, (line, label) in enumerate(zip(_lines(self._path, self._form), labels, strict=False)):
             # In bytes, as tables of before know them.
-            yield record_of(f"line {number}", number, label, *_text_in(line.encode("utf-8", "surrogatepass")))
+            yield make_record(f"line {number}", number, label, *_text_in(line.encode("utf-8", "surrogatepass")))
 
     def count(self) -> int:
         """Return the number of records, which is private."""

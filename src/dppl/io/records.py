@@ -13,8 +13,8 @@ from typing import Any, NoReturn, TypeAlias
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dppl.data._columns import listed
 from dppl.errors import InputError
+from dppl.io._columns import listed
 
 __all__ = ["BadRecord", "Columns", "Payload", "PersonId", "Record", "Source", "Version"]
 
@@ -50,7 +50,7 @@ class Record:
     load : callable
         Returns the bytes of an image, a text (as str or bytes) or an embedding; raises `BadRecord`.
     version : str, bytes or None
-        Tells this content from another without loading it: a text itself, `version_of` a file, or why the record is
+        Tells this content from another without loading it: a text itself, `file_version` a file, or why the record is
         skipped.
     person : str, bytes, int, float or None
         Id of the person whose record it is, which is another thing than `id`; None for a missing one.
@@ -64,7 +64,7 @@ class Record:
     person: PersonId = None
 
 
-def record_of(
+def make_record(
     reference: str,
     identity: Any,
     label: Any,
@@ -81,17 +81,17 @@ def record_of(
         name = str(identity) if is_number else _text(identity, "id")
         if not name:
             raise BadRecord("its id is empty")
-        return Record(name, reference, label_of(label), load, version, person)
+        return Record(name, reference, clean_label(label), load, version, person)
     except BadRecord as reason:
-        return unusable(reference, str(reason))
+        return bad_record(reference, str(reason))
 
 
-def left_out(record: Record, reason: str) -> Record:
+def rejected(record: Record, reason: str) -> Record:
     """Return a record that gives `reason` when it is loaded."""
     return replace(record, load=_refusal(reason), version=reason)
 
 
-def unusable(reference: str, reason: str) -> Record:
+def bad_record(reference: str, reason: str) -> Record:
     """Return a record of which nothing but its place is known, and that gives `reason` when it is loaded."""
     return Record(None, reference, None, _refusal(reason), reason)
 
@@ -103,14 +103,14 @@ def _refusal(reason: str) -> Callable[[], NoReturn]:
     return load
 
 
-def version_of(*files: str | os.PathLike[str]) -> str:
+def file_version(*files: str | os.PathLike[str]) -> str:
     """Return what changes when one of the files is written anew: a hash of their sizes and times."""
     # Size and time are what file systems keep without reading a byte.
     states = [os.stat(file) for file in files]
     return sha256(repr([(state.st_size, state.st_mtime_ns) for state in states]).encode()).hexdigest()
 
 
-def label_of(value: Any) -> Label:
+def clean_label(value: Any) -> Label:
     """Return a label as the table holds it: stripped text, an integer, or None where it is missing."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         # The table holds int64; a larger label is as good as missing.

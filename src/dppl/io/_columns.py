@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dppl.data._places import Place
-from dppl.data._reading import Array, converting
 from dppl.errors import InputError
+from dppl.io._places import Place
+from dppl.io._reading import Array, converting
 
 ID_KINDS = "integers, texts, bytes or floats"  # in messages; truth values are integers
 _MISSING = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
@@ -58,7 +58,7 @@ def plain(column: Any) -> Any:
     return column.cast(pa.large_binary()) if is_text(kind) else column
 
 
-def labels_in(column: Any) -> Array:
+def decode_labels(column: Any) -> Array:
     """Return the labels in a column; a null becomes a label that is no class."""
     kind, column = value_type(column.type), plain(column)
     if is_text(kind):
@@ -70,7 +70,7 @@ def labels_in(column: Any) -> Array:
     return np.array(column.cast(pa.int64()).fill_null(_MISSING).to_numpy())
 
 
-def ids_in(column: Any) -> list[Any]:
+def decode_ids(column: Any) -> list[Any]:
     """Return the person IDs in a column; texts that are not UTF-8 stay different from each other."""
     texts, column = is_text(value_type(column.type)), plain(column)
     # Equal ids are one object, because a person may have many records.
@@ -129,7 +129,7 @@ def read_labels(file: Any, place: Place, y: str | None) -> Array | None:
     if name is None:
         return None
     with converting(f"{place}: column {name!r} must hold integers or strings", "write it again"):
-        return labels_in(file.read(columns=[name]).column(name))
+        return decode_labels(file.read(columns=[name]).column(name))
 
 
 def label_column(schema: pa.Schema, place: Place, y: str | None) -> str | None:

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from dppl import _validate
 from dppl._files import atomic_file
 from dppl._metadata import LATTICE, lattice_of
-from dppl.data._reading import Array, as_array, check_rows, converting
-from dppl.data.labels import AnyPath, as_labels
-from dppl.data.tables import EmbeddingTable, Fragment, read_table
 from dppl.errors import InputError, ParameterError
+from dppl.io._reading import Array, as_array, check_rows, converting
+from dppl.io.labels import AnyPath, as_labels
+from dppl.io.tables import EmbeddingTable, Fragment, read_table
 from dppl.kernel.lattice import Lattice
 
 __all__ = ["convert_table", "write_table"]
@@ -98,7 +98,7 @@ def convert_table(
     Parameters
     ----------
     source : path-like
-        Whatever `dppl.data.read_table` reads.
+        Whatever `dppl.io.read_table` reads.
     out : path-like
         ``.parquet`` keeps ids, also of persons, references, labels and metadata, ``.npz`` keeps labels, ``.npy`` holds
         rows only. An existing file is replaced.
@@ -162,7 +162,7 @@ def lattice_metadata(dimension: int, rows: str) -> dict[str, str]:
     return {"lattice": json.dumps(Lattice(dimension).to_dict())} if rows == "int8" else {}
 
 
-def schema_of(
+def table_schema(
     label_type: pa.DataType | None,
     dimension: int,
     rows: str,
@@ -188,7 +188,7 @@ def dictionary_columns(schema: pa.Schema) -> list[str]:
 
 
 def rows_column(block: Array, kind: pa.DataType) -> pa.Array:
-    """Return rows as a column of the type that `schema_of` gives them."""
+    """Return rows as a column of the type that `table_schema` gives them."""
     if pa.types.is_fixed_size_binary(kind):
         return pa.FixedSizeBinaryArray.from_buffers(kind, len(block), [None, pa.py_buffer(np.ascontiguousarray(block))])
     return pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), type=kind)
@@ -222,7 +222,7 @@ def _write_parquet(table: EmbeddingTable, file: IO[bytes], form: str, ids: str) 
     names = {ids: "id", "reference": "reference", PERSON: PERSON}
     first = table.fragments()[0].columns(list(names))
     present = {} if first is None else {name: names[name] for name in names if name in first.column_names}
-    schema = schema_of(
+    schema = table_schema(
         None if table.y is None else pa.int64() if table.y.dtype.kind == "i" else pa.string(),
         table.shape[1],
         form,

@@ -12,9 +12,10 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from dppl.embedding.decoding import MOST_BYTES
-from dppl.embedding.lines import CsvTexts, Form
-from dppl.embedding.records import (
+from dppl.errors import InputError
+from dppl.io.decoding import MOST_BYTES
+from dppl.io.lines import CsvTexts, Form
+from dppl.io.records import (
     PATHS,
     BadRecord,
     Columns,
@@ -22,11 +23,10 @@ from dppl.embedding.records import (
     Record,
     Source,
     Version,
-    left_out,
-    record_of,
-    version_of,
+    file_version,
+    make_record,
+    rejected,
 )
-from dppl.errors import InputError
 
 __all__ = ["SUFFIXES", "open_images", "read_image"]
 
@@ -69,9 +69,9 @@ class ImageFolder(Source):
             names = (*parts, entry.name)
             reference = os.fsencode("/".join(names)).decode("utf-8", "backslashreplace")
             label = names[0] if self.label_type else None
-            record = record_of(reference, reference, label, *_image(Path(entry.path)))
+            record = make_record(reference, reference, label, *_image(Path(entry.path)))
             if self.label_type and len(names) == 1:
-                record = left_out(record, "it lies in no class folder")
+                record = rejected(record, "it lies in no class folder")
             if not _is_folder(entry):
                 yield record
                 continue
@@ -79,10 +79,10 @@ class ImageFolder(Source):
                 # Two names of one folder are fine, but one within itself would never end.
                 here, inside = _identity(entry.stat()), _entries(entry)
             except OSError as error:
-                yield left_out(record, _reason(error))
+                yield rejected(record, _reason(error))
                 continue
             if here in above:
-                yield left_out(record, _LOOP)
+                yield rejected(record, _LOOP)
             else:
                 yield from self._below(inside, names, above | {here})
 
@@ -99,7 +99,7 @@ class OneImage(Source):
 
     def __iter__(self) -> Iterator[Record]:
         name = os.fsencode(self._path.name).decode("utf-8", "backslashreplace")
-        yield record_of(name, name, None, *_image(self._path))
+        yield make_record(name, name, None, *_image(self._path))
 
 
 class ListedImages(CsvTexts):
@@ -119,7 +119,7 @@ class ListedImages(CsvTexts):
         inside = PurePosixPath(name)
         outside = inside.is_absolute() or ".." in inside.parts
         content = (_outside, None) if outside else _image(self._folder / inside)
-        return record_of(name, fields.get("id", name), fields.get("y"), *content, fields.get("person"))
+        return make_record(name, fields.get("id", name), fields.get("y"), *content, fields.get("person"))
 
 
 def _outside() -> NoReturn:
@@ -129,7 +129,7 @@ def _outside() -> NoReturn:
 def _image(file: Path) -> tuple[Callable[[], Payload], Version]:
     """Return the way to read an image, and its version; a file that is gone has none, and reading it says why."""
     try:
-        return partial(read_image, file), version_of(file)
+        return partial(read_image, file), file_version(file)
     except (OSError, ValueError):
         return partial(read_image, file), None
 

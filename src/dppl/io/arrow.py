@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dppl._optional import optional
-from dppl.data import read_table
-from dppl.data._columns import (
+from dppl.errors import InputError, ParameterError
+from dppl.io._columns import (
     ID_KINDS,
+    decode_ids,
     id_type,
-    ids_in,
     is_label,
     is_text,
     open_parquet,
@@ -25,9 +25,9 @@ from dppl.data._columns import (
     stream_batches,
     value_type,
 )
-from dppl.data._places import Place
-from dppl.data._reading import converting
-from dppl.embedding.records import (
+from dppl.io._places import Place
+from dppl.io._reading import converting
+from dppl.io.records import (
     IMAGES,
     TEXTS,
     BadRecord,
@@ -35,11 +35,11 @@ from dppl.embedding.records import (
     Payload,
     Record,
     Source,
-    record_of,
+    file_version,
+    make_record,
     resolve_columns,
-    version_of,
 )
-from dppl.errors import InputError, ParameterError
+from dppl.io.tables import read_table
 
 __all__ = ["Arrays", "ParquetRecords", "SavedDataset"]
 
@@ -90,12 +90,12 @@ class _ArrowRecords(Source):
             labels = self._values(batch, self.columns.y)
             ids = self._values(batch, self.columns.id) or range(first, first + len(batch))
             # Columns of a batch are small; images and texts are taken out one by one when they are loaded.
-            persons = None if self.columns.person is None else ids_in(batch.column(self.columns.person))
+            persons = None if self.columns.person is None else decode_ids(batch.column(self.columns.person))
             payloads = batch.column(self.columns.x)
             for place, identity in enumerate(ids):
                 label, person = (values[place] if values else None for values in (labels, persons))
                 load = partial(_payload, payloads, place)
-                yield record_of(f"row {first + place}", identity, label, load, version, person)
+                yield make_record(f"row {first + place}", identity, label, load, version, person)
             first += len(batch)
 
     def _values(self, batch: pa.RecordBatch, name: str | None) -> list[Any] | None:
@@ -125,7 +125,7 @@ class ParquetRecords(_ArrowRecords):
         names = [name for name in dict.fromkeys(asdict(self.columns).values()) if name is not None]
         for place in self._files:
             # Of the file: to hash contents would mean to read them twice.
-            version = version_of(place.path)
+            version = file_version(place.path)
             for batch in stream_batches(place, _BATCH_ROWS[self.modality], names):
                 yield batch, version
 
@@ -154,7 +154,7 @@ class SavedDataset(_ArrowRecords):
         elif split is not None:
             raise ParameterError(f"must be left out; {path} holds one split only.", parameter="split")
         self._data = loaded.with_format("arrow")
-        self._version = version_of(*(file["filename"] for file in loaded.cache_files))
+        self._version = file_version(*(file["filename"] for file in loaded.cache_files))
         self._describe(path, loaded.features.arrow_schema, columns, "datasets", split)
         # Labels may be stored as codes of names.
         self._names = getattr(loaded.features[self.columns.y], "names", None) if self.columns.y else None
@@ -190,7 +190,7 @@ class Arrays(Source):
         if split not in splits:
             raise ParameterError(f"must be one of {', '.join(map(repr, splits))}; got {split!r}.", parameter="split")
         rows, labels = (path / f"{split}_{name}.npy" for name in "xy")
-        self._version = version_of(rows)
+        self._version = file_version(rows)
         self._table = read_table(rows, labels=labels if labels.exists() else None)
         self.parameters = {"kind": "arrays", "split": split}
         y = self._table.y
@@ -201,7 +201,7 @@ class Arrays(Source):
         for block in self._table.blocks(_BLOCK_ROWS):
             for row in block:
                 label = None if self._table.y is None else self._table.y[number : number + 1].tolist()[0]
-                yield record_of(f"row {number}", number, label, partial(np.asarray, row), self._version)
+                yield make_record(f"row {number}", number, label, partial(np.asarray, row), self._version)
                 number += 1
 
     @property

@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from dppl import _validate
 from dppl._metadata import LATTICE
-from dppl.data._columns import is_list, open_parquet
-from dppl.data._layouts import is_npy_pool
-from dppl.data._places import Place, is_url
-from dppl.embedding.arrow import Arrays, ParquetRecords, SavedDataset
-from dppl.embedding.images import SUFFIXES, open_images
-from dppl.embedding.lines import CsvTexts, Form, JsonTexts, TextLines
-from dppl.embedding.records import Columns, Source
 from dppl.errors import InputError, ParameterError
+from dppl.io._columns import is_list, open_parquet
+from dppl.io._layouts import is_npy_pool
+from dppl.io._places import Place, is_url
+from dppl.io.arrow import Arrays, ParquetRecords, SavedDataset
+from dppl.io.images import SUFFIXES, open_images
+from dppl.io.lines import CsvTexts, Form, JsonTexts, TextLines
+from dppl.io.records import Columns, Source
 
 __all__ = ["KINDS", "has_columns", "holds_embeddings", "open_source"]
 

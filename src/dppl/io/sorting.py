@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dppl._files import atomic_file
-from dppl.data import read_table
-from dppl.data._columns import ID_KINDS, id_type, is_list, listed, open_parquet, stream_batches, value_type
-from dppl.data._layouts import table_files
-from dppl.data._places import Place
-from dppl.data._reading import converting
 from dppl.errors import InputError, ParameterError
+from dppl.io._columns import ID_KINDS, id_type, is_list, listed, open_parquet, stream_batches, value_type
+from dppl.io._layouts import table_files
+from dppl.io._places import Place
+from dppl.io._reading import converting
+from dppl.io.tables import read_table
 
 __all__ = ["sort_table"]
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dppl.data._layouts import read_layout
-from dppl.data._places import Place
-from dppl.data._reading import Array, check_rows
-from dppl.data.fragments import ArrayFragment, Fragment, NpyFragment, rechunk
-from dppl.data.labels import AnyPath, read_label_file
 from dppl.errors import InputError
+from dppl.io._layouts import read_layout
+from dppl.io._places import Place
+from dppl.io._reading import Array, check_rows
+from dppl.io.fragments import ArrayFragment, Fragment, NpyFragment, rechunk
+from dppl.io.labels import AnyPath, read_label_file
 
 __all__ = ["EmbeddingTable", "Fragment", "read_table"]
 

@@ -23,16 +23,16 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._files import write_atomically
-from dppl.data.writing import ROWS, Rows, lattice_metadata, schema_of, to_storage
-from dppl.embedding.arrow import Arrays
-from dppl.embedding.cache import Cache
-from dppl.embedding.decoding import decode, described, quiet
-from dppl.embedding.left_out import LeftOut
-from dppl.embedding.records import BadRecord, Payload, Record, Source
-from dppl.embedding.shards import Shard, ShardedTable, SourceChanged, Window, write_shard
 from dppl.encoders import Encoder
 from dppl.engines import Engine
 from dppl.errors import DpplError, ParameterError
+from dppl.io.arrow import Arrays
+from dppl.io.cache import Cache
+from dppl.io.decoding import decode, described, quiet
+from dppl.io.left_out import LeftOut
+from dppl.io.records import BadRecord, Payload, Record, Source
+from dppl.io.shards import Shard, ShardedTable, SourceChanged, Window, write_shard
+from dppl.io.writing import ROWS, Rows, lattice_metadata, table_schema, to_storage
 
 __all__ = ["Embedded", "Window", "embed", "embed_windows"]
 
@@ -50,7 +50,7 @@ class Embedded:
     Attributes
     ----------
     table : Path
-        Folder of Parquet shards, for `dppl.data.read_table`.
+        Folder of Parquet shards, for `dppl.io.read_table`.
     report : Path
         List of the records that were skipped, for their owner only.
     is_new : bool
@@ -133,7 +133,7 @@ def embed(
     maker = table_metadata(model)
     metadata = {**maker, **lattice_metadata(model.dimension, rows)}
     parameters = {**maker, "source": source.parameters, "rows": rows, "shard_rows": shard_rows}
-    schema = schema_of(source.label_type, model.dimension, rows, metadata, person_type=source.person_type)
+    schema = table_schema(source.label_type, model.dimension, rows, metadata, person_type=source.person_type)
     report = progress or _ignore
     with ExitStack() as stack:
         table = stack.enter_context(closing(ShardedTable(Path(out), schema, parameters)))
@@ -373,7 +373,7 @@ class _Job:
 
     def __reduce__(self) -> Any:
         # One encoder and one pass over the source for all tasks of a process.
-        return _job_of, (pickle.dumps(self._state),)
+        return _restore_job, (pickle.dumps(self._state),)
 
     def __call__(self, stretch: _Stretch) -> tuple[str, int, int]:
         """Embed a stretch, write its shard and the list of what was skipped; return digest, size and rows."""
@@ -395,7 +395,7 @@ class _Job:
 
 
 @lru_cache(maxsize=1)
-def _job_of(pickled: bytes) -> _Job:
+def _restore_job(pickled: bytes) -> _Job:
     job = _Job.__new__(_Job)
     job._state, job._records = pickle.loads(pickled), None
     return job

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dppl import _validate
-from dppl.data._places import Place
-from dppl.data._reading import Array
-from dppl.data.fragments import Fragment, NpzFragment
-from dppl.data.labels import AnyPath, read_label_file
-from dppl.data.tables import EmbeddingTable, read_table
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError
+from dppl.io._places import Place
+from dppl.io._reading import Array
+from dppl.io.fragments import Fragment, NpzFragment
+from dppl.io.labels import AnyPath, read_label_file
+from dppl.io.tables import EmbeddingTable, read_table
 
 __all__ = ["PartedTable", "TablePart", "read_parts"]
 

@@ -1,0 +1,179 @@
+"""What the owner of private records is told of them before a fit, and nobody else: no guarantee protects it."""
+
+from __future__ import annotations
+
+import hashlib
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.io import EmbeddingTable, Source
+from dppl.io.decoding import decode, quiet
+from dppl.io.records import BadRecord, Record
+from dppl.kernel import are_missing, checked_ids, classes_of_persons, person_codes
+from dppl.kernel.lattice import usable_rows
+from dppl.kernel.reading import class_codes
+
+__all__ = ["report_on_source", "report_on_table"]
+
+_BLOCK_ROWS = 4096
+_FIRST = 10  # bad rows or records that are named
+_MOST_CLASSES = 3
+# What dppl.io puts in the place of a missing label.
+_MISSING = ("", int(np.iinfo(np.int64).min))
+
+
+def report_on_table(table: EmbeddingTable, classes: NDArray[Any], groups: Any = None) -> dict[str, Any]:
+    """Read a table, its labels and, if they are given, ids of persons; return what to say of them, JSON-ready."""
+    report, usable = _rows_report(table), usable_rows(table)
+    if groups is not None:
+        report["persons"] = _persons_report(checked_ids(groups, table), table.y, usable, classes)
+    # Labels of the rows that can be used, as of raw records.
+    return _with_labels(report, None if table.y is None else table.y[usable], classes)
+
+
+def report_on_source(source: Source, classes: NDArray[Any]) -> dict[str, Any]:
+    """Read and decode the records of a source, labels and ids of persons included; return what to say of them."""
+    report, labels, ids = _records_report(source)
+    if source.person_type is not None:
+        report["persons"] = _persons_report(ids, labels, np.ones(len(ids), bool), classes)
+    return _with_labels(report, labels, classes)
+
+
+def _with_labels(report: dict[str, Any], labels: Any, classes: NDArray[Any]) -> dict[str, Any]:
+    report["labels"] = said = None if labels is None else _labels_report(labels, classes)
+    if said is not None:
+        report["used"] = sum(entry["n"] for entry in said["class_sizes"])
+        for entry, n in zip(said["class_sizes"], report.get("persons", {}).get("class_sizes", ()), strict=False):
+            entry["persons"] = n
+    return report
+
+
+def _rows_report(table: EmbeddingTable) -> dict[str, Any]:
+    bad: dict[str, list[int]] = {"nan": [], "infinite": [], "all_zero": []}
+    digests = [np.empty(0, np.uint64)]
+    start = 0
+    for block in table.blocks(_BLOCK_ROWS):
+        usable = np.ones(len(block), bool)
+        # A bad row counts as the first kind that fits.
+        tests = np.isnan(block).any(axis=1), np.isinf(block).any(axis=1), ~block.any(axis=1)
+        for rows, fits in zip(bad.values(), tests, strict=True):
+            rows += (np.flatnonzero(fits & usable) + start).tolist()
+            usable &= ~fits
+        rows = block[usable] + block.dtype.type(0)  # -0.0 becomes 0.0, which is equal to it
+        # Of 8 bytes: among a million rows two different ones agree with odds of 3 in 100 million.
+        digests.append(np.frombuffer(b"".join(hashlib.blake2b(row, digest_size=8).digest() for row in rows), np.uint64))
+        start += len(block)
+    every = np.concatenate(digests)
+    return {
+        "rows": table.shape[0],
+        "dimension": table.shape[1],
+        "dtype": table.dtype.name,
+        "bad_rows": {kind: {"count": len(rows), "first": rows[:_FIRST]} for kind, rows in bad.items()},
+        "duplicate_rows": len(every) - len(np.unique(every)),
+    }
+
+
+def _records_report(source: Source) -> tuple[dict[str, Any], Any, NDArray[Any]]:
+    """Read and decode every record; return a report, the labels ("" for a missing one) and the ids of persons."""
+    reasons: dict[str, list[str]] = {}
+    repeated_ids: list[str] = []
+    ids: set[str | None] = set()
+    contents: set[bytes] = set()
+    labels: list[Any] = []
+    persons: list[Any] = []
+    records = repeated = 0
+    with quiet():
+        for record in source:
+            records += 1
+            try:
+                content = _content(record, source.modality)
+            except BadRecord as reason:
+                reasons.setdefault(str(reason), []).append(record.reference)
+                continue
+            if record.id in ids:
+                repeated_ids.append(record.reference)
+            ids.add(record.id)
+            repeated += content in contents
+            contents.add(content)
+            labels.append("" if record.label is None else record.label)
+            persons.append(record.person)
+    report = {
+        "records": records,
+        "modality": source.modality,
+        "unusable": [{"reason": reason, "n": len(where), "first": where[:_FIRST]} for reason, where in reasons.items()],
+        "repeated_ids": {"n": len(repeated_ids), "first": repeated_ids[:_FIRST]},
+        "duplicate_records": repeated,
+    }
+    integers = bool(labels) and all(isinstance(label, int) for label in labels)
+    as_array = np.array(labels, np.int64) if integers else _as_objects([str(label) for label in labels])
+    return report, None if source.label_type is None else as_array, _as_objects(persons)
+
+
+def _content(record: Record, modality: str) -> bytes:
+    """Return 8 bytes that tell the content of a record from others, once it is known to be one."""
+    payload = record.load()
+    decoded = decode(payload, modality)
+    content = payload.encode("utf-8", "surrogateescape") if isinstance(payload, str) else payload
+    if not isinstance(content, bytes):
+        content = np.asarray(decoded).tobytes()
+    return hashlib.blake2b(content, digest_size=8).digest()
+
+
+def _as_objects(items: list[Any]) -> NDArray[Any]:
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array
+
+
+def _labels_report(labels: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any]:
+    codes = class_codes(labels, classes, "ignore")  # as a fit meets them
+    names, counts = np.unique(labels[codes < 0], return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    unknown = zip(names[order].tolist(), counts[order].tolist(), strict=True)
+    sizes = np.bincount(codes[codes >= 0], minlength=len(classes)).tolist()
+    return {
+        "type": "integers" if labels.dtype.kind == "i" else "text",
+        "unknown": [{"label": None if name in _MISSING else name, "n": count} for name, count in unknown],
+        "class_sizes": [{"class": name, "n": size} for name, size in zip(classes.tolist(), sizes, strict=True)],
+        "classes_without_records": [name for name, size in zip(classes.tolist(), sizes, strict=True) if not size],
+    }
+
+
+def _persons_report(
+    ids: NDArray[Any], labels: NDArray[Any] | None, usable: NDArray[np.bool_], classes: NDArray[Any]
+) -> dict[str, Any]:
+    """Say how many records persons have, and what a fit with ids keeps of them; arrays have one entry a record."""
+    persons = person_codes(ids)
+    ordered, places = np.unique(classes, return_inverse=True)  # as a fit has them, for persons of several classes
+    codes = class_codes(np.empty(len(persons), object) if labels is None else labels, ordered, "ignore")
+    counted = usable & (codes >= 0)
+    records = codes[counted], persons[counted]
+    main_class, kept, _ = classes_of_persons(*records, len(classes))
+    pairs = np.unique(np.stack(records), axis=1)
+    each = np.bincount(persons)
+    several = []
+    for k in range(1, min(_MOST_CLASSES, len(classes)) + 1):
+        _, used, _ = classes_of_persons(*records, len(classes), k)
+        # What up to k classes a person cost: docs/guarantees.md, one row a person.
+        noise = {"softmax": 1.0, "class_sums": sqrt(k), "gradients_and_others": float(k)}
+        several.append({"max_classes_per_person": k, "records": int(used.sum()), "rows": len(used), "noise": noise})
+    return {
+        "n": int(persons.max(initial=-1)) + 1,
+        "missing_ids": int(are_missing(ids).sum()),
+        "records_each": None
+        if not len(persons)
+        else {
+            "median": float(np.median(each)),
+            "percentile_90": int(np.quantile(each, 0.9, method="inverted_cdf")),
+            "largest": int(each.max()),
+        },
+        "in_several_classes": int((np.bincount(pairs[1]) > 1).sum()),
+        "that_count": len(main_class),
+        "records_that_count": int(kept.sum()),
+        "records_in_classes": int(counted.sum()),
+        "class_sizes": np.bincount(main_class, minlength=len(classes))[places].tolist(),
+        "kept": several,
+    }

@@ -1,0 +1,229 @@
+"""What a model says about records: of a table of embeddings, or of raw images and texts; and files of that."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.encoders import Encoder
+from dppl.encoders.fixed import for_prediction
+from dppl.encoders.load import Device
+from dppl.finetune.workflow import Finetuned
+from dppl.io import EmbeddingTable, PartedTable, Source, Window, embed_windows
+
+if TYPE_CHECKING:
+    from dppl.estimators import EmbeddingClassifier
+    from dppl.estimators.released import Shares
+
+__all__ = ["SUFFIXES", "Predictions", "Predictor", "load_predictor", "predict_source", "predict_table", "windows"]
+
+SUFFIXES = (".csv", ".npy", ".npz", ".parquet")
+_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """Labels in the order of the records, and what files hold of them besides."""
+
+    labels: list[Any]  # None for a record that cannot be used
+    classes: NDArray[Any]  # shape (n_classes,)
+    ids: Sequence[str | None] | None = None  # None where the records have no ids
+    probabilities: NDArray[np.float32] | None = None  # shape (n, n_classes); NaN for records that cannot be used
+    proba: bool = False  # whether files hold the probabilities of all classes
+    top: int = 0  # number of classes that files hold with their probabilities
+
+    def at_least(self, confidence: float) -> Predictions:
+        """Return them with no label where the largest probability is below `confidence`."""
+        assert self.probabilities is not None
+        sure = self.probabilities.max(axis=1, initial=0.0) >= confidence  # NaN is not
+        labels = [label if is_sure else None for label, is_sure in zip(self.labels, sure, strict=True)]
+        return replace(self, labels=labels)
+
+    def content(self, suffix: str) -> bytes:
+        """Return the file that ends in `suffix`."""
+        if suffix == ".npy":
+            return _saved(np.save, _as_array(self.labels, self.classes))
+        if suffix == ".npz":
+            return _saved(np.savez, **self._arrays())
+        return self._parquet() if suffix == ".parquet" else self.csv().encode("utf-8")
+
+    def csv(self) -> str:
+        """Return the columns below a header."""
+        columns = self._columns()
+        if self.proba and self.probabilities is not None:
+            for name, column in zip(self.classes.tolist(), self.probabilities.T, strict=True):
+                columns[f"probability of {name}"] = _numbers(column)
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+        return buffer.getvalue()
+
+    def _columns(self) -> dict[str, list[Any]]:
+        columns: dict[str, list[Any]] = {} if self.ids is None else {"id": list(self.ids)}
+        columns["label"] = self.labels
+        if not self.top or self.probabilities is None:
+            return columns
+        order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, : self.top]
+        values = np.take_along_axis(self.probabilities, order, axis=1)
+        names = self.classes[order].astype(object)
+        names[np.isnan(values)] = None
+        for place in range(order.shape[1]):
+            columns[f"top {place + 1}"] = names[:, place].tolist()
+            columns[f"probability {place + 1}"] = _numbers(values[:, place])
+        return columns
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        arrays = {"label": _as_array(self.labels, self.classes)}
+        if self.ids is not None:
+            arrays["id"] = np.array(["" if name is None else name for name in self.ids], str)
+        if self.probabilities is not None and (self.proba or self.top):
+            arrays |= {"probability": self.probabilities, "classes": self.classes}
+        return arrays
+
+    def _parquet(self) -> bytes:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns: dict[str, Any] = {name: pa.array(values) for name, values in self._columns().items()}
+        if self.proba and self.probabilities is not None:
+            columns["probability"] = pa.FixedSizeListArray.from_arrays(
+                pa.array(self.probabilities.reshape(-1)), len(self.classes)
+            )
+        table = pa.table(columns).replace_schema_metadata({"classes": json.dumps(self.classes.tolist())})
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer)
+        return buffer.getvalue()
+
+
+def _numbers(values: NDArray[np.float32]) -> list[float | None]:
+    """Return probabilities with the digits that float32 has, and nothing in the place of NaN."""
+    return [None if np.isnan(value) else float(f"{value:.7g}") for value in values.tolist()]
+
+
+def _as_array(labels: list[Any], classes: NDArray[Any]) -> NDArray[Any]:
+    """Return labels in the type of the classes, and as texts where some are empty."""
+    if None in labels:
+        return np.array(["" if label is None else str(label) for label in labels], str)
+    return np.array(labels, classes.dtype)
+
+
+def _saved(save: Callable[..., None], *arrays: NDArray[Any], **named: NDArray[Any]) -> bytes:
+    buffer = io.BytesIO()
+    save(buffer, *arrays, **named)  # none is of objects, so that nothing is pickled
+    return buffer.getvalue()
+
+
+# A model behind its encoder: what embeds records, and what classifies their rows.
+Predictor: TypeAlias = tuple[Encoder, Callable[[Any], Predictions]]
+
+
+def load_predictor(
+    model: EmbeddingClassifier | Finetuned, encoder: str | None, device: Device, shares: Shares | None = None
+) -> Predictor:
+    """Load what embeds records for a model, and return it with the classifier of its rows."""
+    if isinstance(model, Finetuned):
+        network, probabilities_of = model.predictor(encoder, device=device)
+
+        def classify(rows: Any) -> Predictions:
+            values = probabilities_of(rows).astype(np.float32)
+            labels = model.classes_[values.argmax(axis=1)].tolist()
+            return Predictions(labels=labels, classes=model.classes_, probabilities=values)
+
+        return network, classify
+    from dppl.training import encoder_of_model  # here, because help texts need no scikit-learn
+
+    loaded = encoder_of_model(model, encoder, device=device, predicting=True)
+    return for_prediction(loaded), lambda rows: _classified(model, rows, shares)
+
+
+def _classified(model: EmbeddingClassifier, rows: Any, shares: Shares | None) -> Predictions:
+    """Predict rows, with probabilities if `shares` of the classes are named.
+
+    For shares of the data, labels are the likeliest classes, and not those of the balanced decision.
+    """
+    from dppl.estimators.released import labels_of
+
+    if shares is None:
+        labels = model.predict(rows, unusable="empty")
+        return Predictions(labels=labels.tolist(), classes=model.classes_)
+    probabilities = model.predict_proba(rows, shares=shares, unusable="empty")
+    if isinstance(shares, str) and shares == "data":
+        best = np.nan_to_num(probabilities).argmax(axis=1)
+        labels = labels_of(best, model.classes_, np.isnan(probabilities[:, 0]), "empty")
+    else:
+        labels = model.predict(rows, unusable="empty")
+    return Predictions(labels=labels.tolist(), classes=model.classes_, probabilities=probabilities.astype(np.float32))
+
+
+def predict_table(
+    model: EmbeddingClassifier, table: EmbeddingTable | PartedTable, shares: Shares | None = None
+) -> Predictions:
+    """Predict the rows of a table; an engine reads one that is in parts."""
+    if isinstance(table, PartedTable):
+        return _classified(model, table, shares)
+    blocks = [_classified(model, block, shares) for block in table.blocks(_ROWS)]
+    return replace(_joined(model.classes_, blocks), ids=table.ids)
+
+
+def windows(
+    source: Source, predictor: Predictor, progress: Callable[[int], object] | None = None
+) -> Iterator[tuple[Window, Predictions]]:
+    """Embed a source and predict, a window at a time: no embedding outlives its window."""
+    encoder, classify = predictor
+    for window in embed_windows(source, encoder, progress=progress):
+        if window.rows:
+            yield window, classify(np.stack(window.rows))
+        else:
+            yield window, Predictions(labels=[], classes=np.empty(0))
+
+
+def predict_source(
+    classes: NDArray[Any],
+    source: Source,
+    predictor: Predictor,
+    progress: Callable[[int], object] | None = None,
+) -> tuple[Predictions, list[str]]:
+    """Predict the records of a source in their order; return references of those that cannot be used, too."""
+    parts: list[Predictions] = []
+    ids: list[str | None] = []
+    unusable: list[str] = []
+    records = iter(source)
+    for window, known in windows(source, predictor, progress):
+        # A window holds rows of the usable records only; the source is read once more for the places of the others.
+        places = [-1] * (len(window.ids) + len(window.left_out))
+        number = 0
+        for place, record in enumerate(islice(records, len(places))):
+            if number < len(window.ids) and record.reference == window.references[number]:
+                places[place], number = number, number + 1
+            else:
+                unusable.append(record.reference)
+            ids.append(record.id)
+        parts.append(_spread(known, places, len(classes)))
+    return replace(_joined(classes, parts), ids=ids), unusable
+
+
+def _spread(known: Predictions, places: list[int], n_classes: int) -> Predictions:
+    """Return predictions with empty ones in between, where a place is -1."""
+    probabilities = np.full((len(places), n_classes), np.nan, np.float32)
+    if known.probabilities is not None:
+        probabilities[np.array(places, np.intp) >= 0] = known.probabilities
+    labels = [None if place < 0 else known.labels[place] for place in places]
+    return replace(known, labels=labels, probabilities=probabilities)
+
+
+def _joined(classes: NDArray[Any], parts: list[Predictions]) -> Predictions:
+    probabilities = [part.probabilities for part in parts if part.probabilities is not None]
+    return Predictions(
+        labels=[label for part in parts for label in part.labels],
+        classes=classes,
+        probabilities=np.concatenate([np.empty((0, len(classes)), np.float32), *probabilities]),
+    )
