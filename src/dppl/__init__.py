@@ -7,7 +7,6 @@ from dppl._version import __version__
 
 if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import audit as audit
-    from dppl import cards as cards
     from dppl import continual as continual
     from dppl import encoders as encoders
     from dppl import errors as errors
@@ -18,11 +17,10 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import kernel as kernel
     from dppl import lab as lab
     from dppl import metrics as metrics
-    from dppl import pages as pages
     from dppl import planning as planning
     from dppl import prototypes as prototypes
-    from dppl import report as report
     from dppl import serve as serve
+    from dppl import statement as statement
     from dppl import testing as testing
     from dppl import training as training
     from dppl.estimators import Classifier, PrivateSearch, PublicData, load
@@ -53,7 +51,6 @@ __all__ = [
 # Imported when they are first asked for: scikit-learn alone takes ten times as long as NumPy.
 _PACKAGES = (
     "audit",
-    "cards",
     "continual",
     "encoders",
     "errors",
@@ -64,11 +61,10 @@ _PACKAGES = (
     "kernel",
     "lab",
     "metrics",
-    "pages",
     "planning",
     "prototypes",
-    "report",
     "serve",
+    "statement",
     "testing",
     "training",
 )

@@ -8,7 +8,7 @@ import pytest
 
 import dppl
 from dppl import PublicData
-from dppl.report import Report
+from dppl.statement import Report
 
 
 @pytest.fixture

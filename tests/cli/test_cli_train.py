@@ -17,7 +17,6 @@ from PIL import Image
 
 import dppl
 from dppl import PublicData, predictions
-from dppl.cards.contact_sheet import GAP, NAME_WIDTH, TILE
 from dppl.cli.main import app
 from dppl.encoders import load_encoder
 from dppl.encoders.fixed import FixedShapeEncoder
@@ -25,6 +24,7 @@ from dppl.estimators.public_data import ExamplesKept
 from dppl.io import open_source, read_table, write_table
 from dppl.kernel import reading
 from dppl.kernel.privacy import ZCDP
+from dppl.statement.pictures import GAP, NAME_WIDTH, TILE
 from dppl.training import workflow
 
 classifier = importlib.import_module("dppl.training.classifier")
@@ -176,7 +176,7 @@ def test_ids_of_a_column_lead_back_to_the_texts(mails, cli):
     fit = ["fit", "train", "--classes", "classes.txt", "--public", "public", *SELECT, "--out", "m.safetensors"]
     assert cli(*fit).exit_code == 0
     assert cli("show", "m.safetensors", "--public", "pool.csv").exit_code == 4
-    shown = cli("show", "m.safetensors", "--public", "pool.csv", "--id", "key")
+    shown = cli("show", "m.safetensors", "--public", "pool.csv", "--read", "id=key")
     chosen = [POOL[int(key[1:])] for key in dppl.load("m.safetensors").public_ids_.ravel()]
     assert len(chosen) == 6
     assert all(text in shown.stdout for text in chosen)
@@ -794,7 +794,7 @@ def test_classes_are_required(mails, cli, error_line):
         (
             ["predict", "m.safetensors", "new.csv", "--read", "kind=text", "--read", "id=key"],
             2,
-            "read as text, which has none",
+            "go with files that have columns",
         ),
         (["predict", "m.safetensors", "new.csv", "--device", "tpu"], 2, "device must be one of"),
         (["predict", "m.safetensors", "new.csv", "--read", "split=test"], 2, "--read split goes with datasets"),
@@ -810,10 +810,10 @@ def test_classes_are_required(mails, cli, error_line):
         (["show", "m.safetensors", "--public", "photos", "--sheet", "none/s.png"], 2, "existing folder"),
         (["show", "m.safetensors", "--public", "short.txt"], 4, "some are missing"),
         (["show", "m.safetensors", "--public", "blank.txt"], 4, "cannot be read"),
-        (["show", "m.safetensors", "--public", "twice.csv", "--id", "key"], 4, "some have more"),
+        (["show", "m.safetensors", "--public", "twice.csv", "--read", "id=key"], 4, "some have more"),
         (["show", "m.safetensors", "--public", "table.npz"], 2, "holds embeddings of them"),
-        (["show", "m.safetensors", "--public", "pool.txt", "--x", "body"], 2, "read as text, which has none"),
-        (["show", "m.safetensors", "--id", "key"], 2, "go with --public POOL"),
+        (["show", "m.safetensors", "--public", "pool.txt", "--x", "body"], 2, "go with files that have columns"),
+        (["show", "m.safetensors", "--read", "id=key"], 2, "go with --public POOL"),
         (["show", "nameless.safetensors", "--public", "pool.txt"], 2, "a model fitted on public rows with ids"),
         (["show", "mean.safetensors", "--public", "pool.txt"], 2, "MeanPrototypes, which selects none"),
     ],

@@ -480,8 +480,9 @@ def test_images_are_described_by_texts(torch, transformers, clip, vit, images, t
         (tmp_path / "photos" / label).mkdir(parents=True, exist_ok=True)
         image.save(tmp_path / "photos" / label / f"{number}.png")
     (tmp_path / "classes.txt").write_text("".join(f"{name}\n" for name in classes))
-    command = ["train", "photos", "--encoder", f"hf:{clip}", "--classes", "classes.txt", "--mu", "1", "--seed", "1"]
-    done = runner.invoke(app, [*command, "--describe", "names", "--out", "m.safetensors"])
+    command = ["train", "photos", "--encoder", f"hf:{clip}", "--classes", "classes.txt"]
+    command += ["--mu", "1", "--random-state", "1"]
+    done = runner.invoke(app, [*command, "--descriptions", "names", "--out", "m.safetensors"])
     assert done.exit_code == 0, done.stderr
     paths = sorted((tmp_path / "photos").rglob("*.png"))
     model = dppl.PrivateClassifier(f"hf:{clip}", dppl.GaussianDP(1.0), classes, descriptions="names", random_state=1)
@@ -498,7 +499,7 @@ def test_images_are_described_by_texts(torch, transformers, clip, vit, images, t
     # By default only texts are described by the names of their classes.
     assert model.set_params(descriptions="auto").fit(paths, y).model_.examples_ is None
     command[3] = f"hf:{vit}"
-    refused = runner.invoke(app, [*command, "--describe", "names", "--out", "n.safetensors"])
+    refused = runner.invoke(app, [*command, "--descriptions", "names", "--out", "n.safetensors"])
     assert refused.exit_code == 2
     assert "--describe must be a folder with a subfolder of example images for each class" in refused.stderr
     assert "Texts need an encoder with two towers, such as CLIP" in refused.stderr

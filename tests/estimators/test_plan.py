@@ -63,7 +63,7 @@ def test_it_is_what_the_fit_promises(name):
             InputError,
             "must have the 7 features",
         ),
-        (dppl.PublicPrototypes(ZCDP(1.0), [0, 1]), (8,), InputError, "give public="),
+        (dppl.PublicPrototypes(ZCDP(1.0), [0, 1]), (8,), ParameterError, "public is required"),
     ],
 )
 def test_what_would_stop_the_fit_stops_here(estimator, arguments, error, words):

@@ -14,7 +14,7 @@ from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError,
 from dppl.finetune import DPTrainer, SparseFinetuner, model_file, select_weights, to_group_norm
 from dppl.finetune.gradients import NetworkGradients
 from dppl.kernel.mechanisms import overheard
-from dppl.report import make_report
+from dppl.statement import make_report
 
 CLASSES = ["a", "b", "c"]
 FULL = {"sampling_rate": 1.0, "batch_size": 40.0, "epochs": 5, "block": 40}

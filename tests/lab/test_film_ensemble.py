@@ -15,7 +15,7 @@ from dppl.finetune import SparseFinetuner
 from dppl.finetune.gradients import NetworkGradients
 from dppl.finetune.model_file import describe, is_finetuned
 from dppl.lab import FilmEnsemble
-from dppl.report import make_report
+from dppl.statement import make_report
 from laws.replay import spent, watched
 
 CLASSES = ["a", "b", "c", "d"]

@@ -17,7 +17,6 @@ SOURCE = Path(dppl.__file__).parent
 LAYERS = [
     {"_version", "errors"},
     {"_validate", "_files", "_fingerprint", "_html", "_lazy", "_metadata", "_optional", "_progress", "engines"},
-    {"pages"},
     {"kernel.privacy"},
     {"kernel.lattice"},
     {"kernel.mechanisms"},
@@ -34,9 +33,8 @@ LAYERS = [
     {"checks", "evaluation", "predictions"},
     {"testing"},
     {"audit"},
-    {"cards", "statement"},
+    {"statement"},
     {"export"},
-    {"report"},
     {"serve"},
     {"cli"},
     {"lab"},
@@ -81,7 +79,7 @@ NAMES_THE_LAB = {
     "cli/_commands.py",  # its commands
     "cli/plan.py",  # the figure of a plan
     "estimators/registry.py",  # its estimators
-    "report/evidence.py",  # what reads results of experiments
+    "statement/evidence.py",  # what reads results of experiments
 }
 
 
@@ -170,11 +168,9 @@ NAMES = (
     "planning",
     "finetune",
     "audit",
-    "cards",
     "export",
-    "pages",
-    "report",
     "serve",
+    "statement",
     "errors",
     "lab",
     "metrics",

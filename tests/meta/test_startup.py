@@ -12,7 +12,7 @@ import pytest
 import typer
 
 import dppl
-from dppl import continual, estimators, export, finetune, lab, report, serve, training
+from dppl import continual, estimators, export, finetune, lab, serve, statement, training
 from dppl.cli import _commands
 from dppl.cli._commands import COMMANDS
 from dppl.cli.main import app
@@ -22,7 +22,7 @@ from dppl.lab import commands
 DATABASE_AND_TABLES = {"sqlalchemy", "pyarrow", "pandas", "opendp", "dp_accounting"}
 HEAVY = {*DATABASE_AND_TABLES, "scipy", "sklearn", "torch", "transformers", "sentence_transformers", "matplotlib"}
 HEAVY |= {"jinja2"}
-LAZY = [dppl, privacy, estimators, lab, continual, training, finetune, export, report, serve]
+LAZY = [dppl, privacy, estimators, lab, continual, training, finetune, export, serve, statement]
 
 
 def imported(program, *arguments):

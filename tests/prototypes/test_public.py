@@ -203,7 +203,7 @@ def test_bounds_must_lie_in_order_within_0_and_2(data, clip):
 
 def test_public_rows_are_required_and_must_fit(data):
     X, y, public = data
-    with pytest.raises(InputError, match=r"give public=PublicData\(rows\)"):
+    with pytest.raises(ParameterError, match="public is required"):
         PublicPrototypes(PureDP(1.0), [0, 1, 2]).fit(X, y)
     with pytest.raises(InputError, match="must have the 24 features of X; got 23"):
         PublicPrototypes(PureDP(1.0), [0, 1, 2], public=PublicData(public[:, 1:])).fit(X, y)

@@ -11,8 +11,8 @@ import dppl
 from browsing import NARROW, WIDE
 from dppl.serve import app, open_model
 from dppl.serve import page as source
-from report.contents import NAMES
 from serve.conftest import TOKEN, png, served
+from statement.contents import NAMES
 
 pytestmark = pytest.mark.slow
 

@@ -19,11 +19,11 @@ from dppl.estimators.registry import BY_METHOD, BY_NAME, estimator_of
 from dppl.io import KINDS, Columns
 from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.kernel.privacy import Budget as Spent
-from dppl.kernel.privacy.ledger import Ledger, accounts, check_name
 from dppl.predictions import Predictor, load_predictor
 
 if TYPE_CHECKING:
     from dppl.estimators.released import Shares
+    from dppl.kernel.privacy import Ledger
 
 _CONSTANTS = {"true": True, "false": False, "none": None}
 METHODS = f"auto|{'|'.join(BY_METHOD)}"
@@ -97,6 +97,8 @@ class Account:
             return None
         if self.ledger is None or self.dataset is None:
             raise ParameterError("--ledger FILE and --dataset NAME go together, and --partition with them.")
+        from dppl.kernel.privacy.ledger import Ledger, accounts, check_name  # SQLAlchemy, which no help needs
+
         names = [account.dataset for account in accounts(self.ledger)]
         if self.dataset not in names:
             check_name("dataset", self.dataset, names)

@@ -15,7 +15,17 @@ from dppl.cli._output import note
 from dppl.errors import InputError, ParameterError
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
-from dppl.io import Columns, EmbeddingTable, PartedTable, Source, open_source, read_classes, read_ids, read_table
+from dppl.io import (
+    Columns,
+    EmbeddingTable,
+    PartedTable,
+    Source,
+    holds_embeddings,
+    open_source,
+    read_classes,
+    read_ids,
+    read_table,
+)
 from dppl.io._places import is_url, shown_as
 
 if TYPE_CHECKING:
@@ -74,6 +84,14 @@ def opened_source(data: Path, items: Items, columns: Columns, labels: Path | Non
     if source.note is not None:
         note(f"{source.note}; --read encoding=NAME and --read delimiter=CHAR name others.")
     return source
+
+
+def opened_pool(public: Path, items: Items) -> Source:
+    """Open the images or texts among which a model of public rows selected."""
+    how = items.how()
+    if "kind" not in how and holds_embeddings(public):
+        raise ParameterError(f"--public must be the images or texts themselves; {public} holds embeddings of them.")
+    return opened_source(public, items, Columns(items.x, id=how.get("id")), None)
 
 
 def how_to_label(records: Source) -> str:

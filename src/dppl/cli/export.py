@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, cast
+from typing import cast
 
 import typer
 
 from dppl import _validate
-from dppl.cli import _options as options
-from dppl.cli._options import option
 from dppl.cli._output import note, printable
 from dppl.cli._paths import check_inputs, check_output, opened
+from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 from dppl.export import TARGETS, save
 from dppl.export.files import Target
@@ -26,19 +25,21 @@ _NEXT = {
 }
 
 
-def export(
-    model: options.Model,
-    to: Annotated[str, option("|".join(TARGETS), "The format: see below.")],
-    out: Annotated[Path, option("PATH", "File to write, or with --to hf the folder.")],
-    encoder: Annotated[
-        Path | None,
-        option("FILE", "With --to onnx: the model's encoder as an ONNX file, to be put before the classifier."),
-    ] = None,
-    license: Annotated[
-        str | None, option("ID", "With --to hf: licence of the model, such as apache-2.0. Default unknown.")
-    ] = None,
-    force: options.Force = False,
-) -> None:
+@request()
+class Export:
+    """What `dppl export` is asked."""
+
+    model: Path = argument("MODEL", "Model file of `dppl fit` or `dppl train`.")
+    to: str = option("|".join(TARGETS), "The format: see below.")
+    out: Path = option("PATH", "File to write, or with --to hf the folder.")
+    encoder: Path | None = option(
+        "FILE", "With --to onnx: the model's encoder as an ONNX file, to be put before the classifier.", None
+    )
+    license: str | None = option("ID", "With --to hf: licence of the model, such as apache-2.0. Default unknown.", None)
+    force: bool = flag("Replace the output file if it exists.")
+
+
+def export(request: Export) -> None:
     """Write a model for ONNX, PyTorch or scikit-learn, or as a folder for a model hub.
 
     onnx is a graph from rows to labels, scores and probabilities; torch a .pt2 file of torch.export; skops a pipeline
@@ -53,19 +54,20 @@ def export(
       dppl export my.safetensors --to skops --out my.skops
       dppl export my.safetensors --to hf --out my-model --license apache-2.0
     """
+    model, to, out, encoder = request.model, request.to, request.out, request.encoder
     _validate.one_of(TARGETS, to=to)
     check_inputs(model, encoder)
     if to == "hf":
-        _check_folder(out, model, force)
+        _check_folder(out, model, request.force)
     else:
-        check_output(out, (model, encoder), force=force)
+        check_output(out, (model, encoder), force=request.force)
     fitted = opened(model)
     if isinstance(fitted, Finetuned):
         raise ParameterError(
             f"{model} holds weights of a network, which dppl does not export: use the library that it is written in. "
             "dppl show --card writes its card."
         )
-    save(fitted, out, to=cast(Target, to), encoder=encoder, license=license, overwrite=force)
+    save(fitted, out, to=cast(Target, to), encoder=encoder, license=request.license, overwrite=request.force)
     if fitted.guarantee_.releases and not fitted.guarantee_.fit_for_release:
         note("this model is NOT FOR RELEASE, since its noise came from a seed; the export says so, too.")
     typer.echo(f"Saved to {printable(out)}. Next: {printable(_NEXT[to].format(path=str(out)))}")

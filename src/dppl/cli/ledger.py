@@ -6,18 +6,20 @@ import csv
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from rich.table import Table
 
-from dppl.cli import _options as options
-from dppl.cli._options import BUDGET, budget_from_options, option
+from dppl.cli._groups import Budget
 from dppl.cli._output import console, print_json, printable
+from dppl.cli._request import argument, command, flag, option, request
 from dppl.errors import LedgerError, ParameterError
 from dppl.kernel.privacy.guarantee import Adjacency, Guarantee
-from dppl.kernel.privacy.ledger import RELEASED, Ledger, accounts, check_name
 from dppl.statement.words import figures, in_words, rounded_down
+
+if TYPE_CHECKING:
+    from dppl.kernel.privacy import Ledger
 
 ledger = typer.Typer(
     name="ledger",
@@ -26,40 +28,35 @@ ledger = typer.Typer(
     add_completion=False,
 )
 
-_File = Annotated[
-    str, typer.Argument(metavar="FILE", help="SQLite file, or a database URL (postgresql+psycopg://...).")
-]
+_FILE = "SQLite file, or a database URL (postgresql+psycopg://...)."
 _ADDS = " (squares of mu add, not epsilons)"
 _COLUMNS = ("number", "status", "mechanism", "cost", "partition", "estimator", "charged_at", "model_sha256")
 
 _DIGITS = 12  # of a hash, to tell files apart
 
 
-@ledger.command()
-@options.first("dataset", "epsilon", "delta", "mu", "adjacency")
-def create(
-    file: _File,
-    dataset: Annotated[str, typer.Option(metavar="NAME", help="Name of the private data set.", show_default=False)],
-    epsilon: Annotated[float | None, option("E", "With --delta: approximate DP. Alone: pure DP.", BUDGET)] = None,
-    delta: Annotated[float | None, option("D", "Far below 1 / number of records.", BUDGET)] = None,
-    mu: options.Mu = None,
-    rho: options.Rho = None,
-    max_records: options.MaxRecords = None,
-    adjacency: Annotated[
-        str, typer.Option(metavar="add-remove|replace-one", help="Relation in which the account is kept.")
-    ] = "add-remove",
-    accounting: Annotated[
-        str | None,
-        option(
-            "gdp|renyi",
-            "How an account with --epsilon and --delta adds up; fixed when it is opened. gdp: by mu, exact for "
-            "Gaussian noise. renyi: also takes searches for hyper-parameters. Default gdp.",
-        ),
-    ] = None,
-    unit: Annotated[
-        str, typer.Option(metavar="record|person", help="Whom it is for; person takes fits with --groups alone.")
-    ] = "record",
-) -> None:
+@request("dataset", "epsilon", "delta", "mu", "adjacency")
+class Create:
+    """What `dppl ledger create` is asked."""
+
+    file: str = argument("FILE", _FILE)
+    dataset: str = option("NAME", "Name of the private data set.")
+    budget: Budget
+    adjacency: str = option(
+        "add-remove|replace-one", "Relation in which the account is kept. Default add-remove.", "add-remove"
+    )
+    accounting: str | None = option(
+        "gdp|renyi",
+        "How an account with --epsilon and --delta adds up; fixed when it is opened. gdp: by mu, exact for Gaussian "
+        "noise. renyi: also takes searches for hyper-parameters. Default gdp.",
+        None,
+    )
+    unit: str = option(
+        "record|person", "Whom it is for; person takes fits with --groups alone. Default record.", "record"
+    )
+
+
+def create(request: Create) -> None:
     r"""Open an account for a data set, in a new or an existing ledger.
 
     For example:
@@ -68,30 +65,43 @@ def create(
 
       dppl ledger create ledger.db --dataset trial --mu 0.5
     """
+    file, dataset, unit = request.file, request.dataset, request.unit
     if "://" not in file and not Path(file).resolve().parent.is_dir():
         raise ParameterError(f"FILE must lie in an existing folder; {Path(file).parent} is not one; create it first.")
-    budget = budget_from_options(mu, rho, epsilon, delta, max_records)
+    budget = request.budget.spent()
+    from dppl.kernel.privacy.ledger import Ledger, accounts  # SQLAlchemy, which no help needs
+
     taken: list[str] = []
     with suppress(LedgerError):  # there is none yet, or opening it below says what is wrong
         taken = [account.dataset for account in accounts(file)]
     if dataset in taken:
         raise ParameterError(f"data set {dataset!r} already has an account here; its budget is fixed.")
-    account = Ledger(file, dataset, budget, adjacency=cast(Adjacency, adjacency), accounting=accounting, unit=unit)
+    adjacency = cast(Adjacency, request.adjacency)
+    account = Ledger(file, dataset, budget, adjacency=adjacency, accounting=request.accounting, unit=unit)
     typer.echo(f"Data set {printable(dataset)}: {budget}, {adjacency}{_whose(unit)}, accounting {account.accounting}.")
     person = " --groups COLUMN" if unit == "person" else ""
     typer.echo(f"Next: dppl fit TABLE ...{person} --ledger {_where(file)} --dataset {printable(dataset)}")
 
 
-@ledger.command()
-def show(file: _File, as_json: options.Json = False) -> None:
+@request()
+class Show:
+    """What `dppl ledger show` is asked."""
+
+    file: str = argument("FILE", _FILE)
+    json: bool = flag("Print JSON.")
+
+
+def show(request: Show) -> None:
     """Print what each data set has spent and has left, and what was released from it.
 
     For example:
 
       dppl ledger show ledger.db
     """
-    books = [account.to_dict() for account in accounts(file)]
-    if as_json:
+    from dppl.kernel.privacy.ledger import accounts
+
+    books = [account.to_dict() for account in accounts(request.file)]
+    if request.json:
         print_json(books)
         return
     if not books:
@@ -104,17 +114,25 @@ def show(file: _File, as_json: options.Json = False) -> None:
         console().print()
 
 
-@ledger.command()
-def export(
-    file: _File, dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Only this data set.")] = None
-) -> None:
+@request()
+class Export:
+    """What `dppl ledger export` is asked."""
+
+    file: str = argument("FILE", _FILE)
+    dataset: str | None = option("NAME", "Only this data set.", None)
+
+
+def export(request: Export) -> None:
     """Print all releases as CSV.
 
     For example:
 
       dppl ledger export ledger.db > releases.csv
     """
-    books = [account for account in accounts(file) if dataset in (None, account.dataset)]
+    from dppl.kernel.privacy.ledger import accounts
+
+    dataset = request.dataset
+    books = [account for account in accounts(request.file) if dataset in (None, account.dataset)]
     if dataset is not None and not books:
         raise ParameterError(f"the ledger has no data set {dataset!r}.")
     writer = csv.writer(sys.stdout)
@@ -127,20 +145,8 @@ def export(
             )
 
 
-def open_account(file: str | None, dataset: str | None, partition: str | None) -> Ledger | None:
-    """Open the account that ``--ledger`` and ``--dataset`` name, in an existing ledger; None if they name none."""
-    if file is None and dataset is None and partition is None:
-        return None
-    if file is None or dataset is None:
-        raise ParameterError("--ledger FILE and --dataset NAME go together, and --partition with them.")
-    names = [account.dataset for account in accounts(file)]
-    if dataset not in names:
-        check_name("dataset", dataset, names)
-        raise ParameterError(
-            f"the ledger has no data set {dataset!r}, but {', '.join(map(repr, names)) or 'none at all'}; name one of "
-            "them, or open an account with `dppl ledger create`."
-        )
-    return Ledger(file, dataset)
+for run in (create, show, export):
+    ledger.command()(command(run))
 
 
 def tell_charge(file: str | None, account: Ledger | None, guarantee: Guarantee, *, err: bool = False) -> None:
@@ -168,6 +174,8 @@ def _where(file: str) -> str:
 
 def _table(releases: list[dict[str, Any]]) -> Table:
     """Return a table that fits into 80 columns, with date, cost and file; `export` has all there is."""
+    from dppl.kernel.privacy.ledger import RELEASED
+
     table = Table()
     for heading in ("no.", "date (UTC)", "release", "cost", "file (sha256)"):
         table.add_column(heading, overflow="fold")

@@ -3,55 +3,43 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from dppl._files import write_atomically
-from dppl.cli import _options as options
-from dppl.cli._options import option
+from dppl.cli._groups import Items
 from dppl.cli._output import note, printable
-from dppl.cli._paths import check_inputs, check_output
+from dppl.cli._paths import check_inputs, check_output, opened_pool
+from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
-from dppl.io import Columns, holds_embeddings, open_source
 
 _FORMS = ("html", "markdown", "json")
 _SUFFIXES = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".json": "json"}
 _STDOUT = "-"
-_POOL = "Public pool"
 
 
-@options.first("out", "results", "ledger", "public", "force")
-def report(
-    model: options.Model,
-    out: Annotated[Path, option("FILE", "Page to write, or - for stdout. Default report.html.")] = Path("report.html"),
-    results: Annotated[
-        list[Path] | None,
-        option(
-            "FILE",
-            "What `dppl evaluate --json` printed, or `dppl bench run` or `dppl continual run` wrote; one of each kind.",
-        ),
-    ] = None,
-    ledger: Annotated[
-        str | None, option("FILE", "Ledger that paid for the model; only the account of its data set is shown.")
-    ] = None,
-    public: Annotated[
-        Path | None, option("POOL", "Public images or texts among which a model of public rows selected.")
-    ] = None,
-    form: Annotated[
-        str | None,
-        option("html|markdown|json", "Form of the report. Default: as FILE ends.", None, "--format"),
-    ] = None,
-    by: Annotated[str | None, option("NAME", "Who made the model, as the page shall say.")] = None,
-    x: Annotated[
-        str | None, option("NAME", "Column of texts or images. Default as for `dppl embed`.", _POOL, "--x")
-    ] = None,
-    identity: Annotated[
-        str | None, option("NAME", "Column of ids, if they were taken from one.", _POOL, "--id")
-    ] = None,
-    split: Annotated[str | None, option("NAME", "Split of a saved data set.", _POOL)] = None,
-    force: options.Force = False,
-) -> None:
+@request("out", "results", "ledger", "public", "force")
+class Report:
+    """What `dppl report` is asked."""
+
+    model: Path = argument("MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`.")
+    out: Path = option("FILE", "Page to write, or - for stdout. Default report.html.", Path("report.html"))
+    results: list[Path] = option(
+        "FILE",
+        "What `dppl evaluate --json` printed, or `dppl bench run` or `dppl continual run` wrote; one of each kind.",
+        (),
+    )
+    ledger: str | None = option(
+        "FILE", "Ledger that paid for the model; only the account of its data set is shown.", None
+    )
+    public: Path | None = option("POOL", "Public images or texts among which a model of public rows selected.", None)
+    format: str | None = option("html|markdown|json", "Form of the report. Default: as FILE ends.", None)
+    by: str | None = option("NAME", "Who made the model, as the page shall say.", None)
+    items: Items
+    force: bool = flag("Replace the output file if it exists.")
+
+
+def report(request: Report) -> None:
     """Write a page about a model for people: what it does and promises, and how to check it.
 
     The page is one file without scripts that needs no network. A model file
@@ -67,29 +55,26 @@ def report(
       dppl report my.safetensors --public sentences.txt
       dppl report my.safetensors --format markdown --out - > README.md
     """
-    from dppl.report import make_report  # here, because the help of a command needs no scikit-learn
+    from dppl.statement import make_report  # here, because the help of a command needs no scikit-learn
 
+    model, out, results, ledger, public = request.model, request.out, request.results, request.ledger, request.public
     to_stdout = str(out) == _STDOUT
-    form = _form(form, out, to_stdout)
-    if public is None and (x, identity, split) != (None, None, None):
-        raise ParameterError("--x, --id and --split go with --public POOL; name it too.")
-    read = [*(results or ()), *([] if ledger is None or "://" in ledger else [Path(ledger)])]
+    form = _form(request.format, out, to_stdout)
+    if public is None and (request.items.x or request.items.read):
+        raise ParameterError("--x and --read go with --public POOL; name it too.")
+    read = [*results, *([] if ledger is None or "://" in ledger else [Path(ledger)])]
     if not to_stdout:
-        check_output(out, (model, public, *read), force=force)
-    check_inputs(model, public, *(results or ()))
-    pool = None
-    if public is not None:
-        if holds_embeddings(public):
-            raise ParameterError(f"--public must be the images or texts themselves; {public} holds embeddings of them.")
-        pool = open_source(public, columns=Columns(x=x, id=identity), split=split)
-    made = make_report(model, results=results or (), ledger=ledger, public=pool, by=by)
+        check_output(out, (model, public, *read), force=request.force)
+    check_inputs(model, public, *results)
+    pool = None if public is None else opened_pool(public, request.items)
+    made = make_report(model, results=results, ledger=ledger, public=pool, by=request.by)
     if made.dict()["evaluation"] is not None:
         note("figures computed on private records are not covered by the model's guarantee.")
     text = {"html": made.html, "markdown": made.markdown, "json": made.json}[form]()
     if to_stdout:
         typer.echo(text, nl=False)
         return
-    write_atomically(out, text.encode("utf-8"), overwrite=force)
+    write_atomically(out, text.encode("utf-8"), overwrite=request.force)
     typer.echo(f"Report: {printable(out)}")
 
 

@@ -3,53 +3,43 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Any, cast
 
 import typer
 
-from dppl.cli import _options as options
-from dppl.cli._options import ENCODER, option
 from dppl.cli._paths import check_inputs
 from dppl.cli._progress import working
+from dppl.cli._request import argument, flag, option, request
 from dppl.encoders.load import Device
 from dppl.errors import ParameterError
 from dppl.serve import Limits
 
-_LIMITS = "Limits"
 _DEFAULT = Limits()
 
 
-def serve(
-    models: Annotated[
-        list[Path],
-        typer.Argument(metavar="MODEL...", help="Model files; each is called as its file is, without the suffix."),
-    ],
-    host: Annotated[
-        str, option("HOST", "Address to listen on; one that others reach needs --token. Default 127.0.0.1.")
-    ] = "127.0.0.1",
-    port: Annotated[int, option("N", "Port; 0 takes a free one. Default 8000.", min=0, max=65535)] = 8000,
-    token: Annotated[
-        str | None,
-        option("FILE|env:NAME", "Where the token is that every request must bring: a file, or a variable."),
-    ] = None,
-    encoder: Annotated[
-        str | None, option("URI", "Where the encoder of a single model is. Default: as it names it.", ENCODER)
-    ] = None,
-    device: options.Device = "auto",
-    embeddings_only: Annotated[
-        bool,
-        typer.Option("--embeddings-only", help="Load no encoder; answer for embeddings.", rich_help_panel=ENCODER),
-    ] = False,
-    max_bytes: Annotated[int, option("N", "Bytes of a request. Default 16 MiB.", _LIMITS, min=1)] = _DEFAULT.body_bytes,
-    max_items: Annotated[int, option("N", "Items of a request. Default 256.", _LIMITS, min=1)] = _DEFAULT.items,
-    max_pixels: Annotated[
-        int, option("N", "Pixels of an image. Default 40 million.", _LIMITS, min=1)
-    ] = _DEFAULT.pixels,
-    max_seconds: Annotated[
-        float, option("S", "Seconds until a prediction is given up. Default 30.", _LIMITS, min=0.1)
-    ] = _DEFAULT.seconds,
-    max_requests: Annotated[int, option("N", "Predictions at a time. Default 64.", _LIMITS, min=1)] = _DEFAULT.requests,
-) -> None:
+@request("host", "port", "token", "encoder", "device", "embeddings_only")
+class Serve:
+    """What `dppl serve` is asked."""
+
+    models: list[Path] = argument("MODEL...", "Model files; each is called as its file is, without the suffix.")
+    host: str = option(
+        "HOST", "Address to listen on; one that others reach needs --token. Default 127.0.0.1.", "127.0.0.1"
+    )
+    port: int = option("N", "Port; 0 takes a free one. Default 8000.", 8000, min=0, max=65535)
+    token: str | None = option(
+        "FILE|env:NAME", "Where the token is that every request must bring: a file, or a variable.", None
+    )
+    encoder: str | None = option("URI", "Where the encoder of a single model is. Default: as it names it.", None)
+    device: str = option("auto|cpu|cuda", "Where the encoder runs. Default auto.", "auto")
+    embeddings_only: bool = flag("Load no encoder; answer for embeddings.")
+    max_bytes: int = option("N", "Bytes of a request. Default 16 MiB.", _DEFAULT.body_bytes, min=1)
+    max_items: int = option("N", "Items of a request. Default 256.", _DEFAULT.items, min=1)
+    max_pixels: int = option("N", "Pixels of an image. Default 40 million.", _DEFAULT.pixels, min=1)
+    max_seconds: float = option("S", "Seconds until a prediction is given up. Default 30.", _DEFAULT.seconds, min=0.1)
+    max_requests: int = option("N", "Predictions at a time. Default 64.", _DEFAULT.requests, min=1)
+
+
+def serve(request: Serve) -> None:
     """Answer predictions over HTTP, and show a page to try them on.
 
     Predictions cost no further budget. Logs on stderr are JSON lines that hold
@@ -69,20 +59,23 @@ def serve(
     )
     from dppl.serve import serve as run
 
+    models, encoder = request.models, request.encoder
     check_inputs(*models)
     if len({path.stem for path in models}) < len(models):
         raise ParameterError("models are called as their files are, and two have one name; rename a file.")
-    if encoder is not None and (len(models) > 1 or embeddings_only):
+    if encoder is not None and (len(models) > 1 or request.embeddings_only):
         raise ParameterError("is for a single model, and not for one of embeddings only.", parameter="encoder")
-    secret = None if token is None else read_token(token)
+    secret = None if request.token is None else read_token(request.token)
     limits = Limits(
-        body_bytes=max_bytes, items=max_items, pixels=max_pixels, seconds=max_seconds, requests=max_requests
+        body_bytes=request.max_bytes,
+        items=request.max_items,
+        pixels=request.max_pixels,
+        seconds=request.max_seconds,
+        requests=request.max_requests,
     )
     # Before an encoder is loaded, which takes seconds.
-    with listen(host, port, has_token=secret is not None) as listening:
+    with listen(request.host, request.port, has_token=secret is not None) as listening:
         with working("loading the models"):
-            served = [
-                open_model(path, encoder, device=cast(Device, device), embeddings_only=embeddings_only)
-                for path in models
-            ]
+            how: Any = {"device": cast(Device, request.device), "embeddings_only": request.embeddings_only}
+            served = [open_model(path, encoder, **how) for path in models]
         run(served, listening, token=secret, limits=limits, ready=typer.echo)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.padding import Padding
@@ -14,19 +14,18 @@ from rich.table import Table
 from dppl import _validate
 from dppl._files import write_atomically
 from dppl._fingerprint import in_short
-from dppl.cards import contact_sheet, model_card
-from dppl.cli import _options as options
-from dppl.cli._options import option
+from dppl.cli._groups import Items
 from dppl.cli._output import console, numbers, print_json, printable
-from dppl.cli._paths import check_inputs, check_output, opened
+from dppl.cli._paths import check_inputs, check_output, opened, opened_pool
+from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import describe
 from dppl.finetune.workflow import Finetuned
-from dppl.io import KINDS, Columns, Source, holds_embeddings, open_source
+from dppl.io import Source
 from dppl.kernel.privacy import Guarantee, Release
 from dppl.kernel.privacy.budgets import rounded_up
-from dppl.report.gallery import selected_items
-from dppl.statement import words
+from dppl.statement import contact_sheet, model_card, words
+from dppl.statement.pictures import selected_items
 from dppl.statement.words import in_a_row
 
 if TYPE_CHECKING:
@@ -34,38 +33,28 @@ if TYPE_CHECKING:
     from dppl.prototypes import PublicPrototypes
 
 _NAMES = 20
-_POOL = "Selected public rows"
 
 
-def show(
-    model: options.Model,
-    as_json: options.Json = False,
-    as_card: Annotated[
-        bool, typer.Option("--card", help="Print a model card: Markdown with YAML front matter, for a model hub.")
-    ] = False,
-    license: Annotated[
-        str | None, option("ID", "With --card: licence of the model, such as apache-2.0. Default unknown.")
-    ] = None,
-    delta: Annotated[float | None, option("D", "Another delta at which to give epsilon.")] = None,
-    public: Annotated[
-        Path | None,
-        option(
-            "POOL",
-            "Public images or texts among which a model of public rows selected; shows those that it selected.",
-            _POOL,
-        ),
-    ] = None,
-    sheet: Annotated[Path | None, option("FILE", "PNG to write for --public images: one row per class.", _POOL)] = None,
-    x: Annotated[
-        str | None, option("NAME", "Column of texts or images. Default as for `dppl embed`.", _POOL, "--x")
-    ] = None,
-    identity: Annotated[
-        str | None, option("NAME", "Column of ids, if they were taken from one.", _POOL, "--id")
-    ] = None,
-    kind: Annotated[str, option("KIND", f"What POOL is: {', '.join(KINDS)}.", _POOL, "--format")] = "auto",
-    split: Annotated[str | None, option("NAME", "Split of a saved data set.", _POOL)] = None,
-    force: options.Force = False,
-) -> None:
+@request("json", "card", "license", "delta", "public")
+class Show:
+    """What `dppl show` is asked."""
+
+    model: Path = argument("MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`.")
+    json: bool = flag("Print JSON.")
+    card: bool = flag("Print a model card: Markdown with YAML front matter, for a model hub.")
+    license: str | None = option("ID", "With --card: licence of the model, such as apache-2.0. Default unknown.", None)
+    delta: float | None = option("D", "Another delta at which to give epsilon.", None)
+    public: Path | None = option(
+        "POOL",
+        "Public images or texts among which a model of public rows selected; shows those that it selected.",
+        None,
+    )
+    sheet: Path | None = option("FILE", "PNG to write for --public images: one row per class.", None)
+    items: Items
+    force: bool = flag("Replace the output file if it exists.")
+
+
+def show(request: Show) -> None:
     """Show a model: its classes, its guarantee in words and numbers, and every release behind it.
 
     Reading a model file runs no code from it.
@@ -79,31 +68,29 @@ def show(
       dppl show my.safetensors --public sentences.txt
       dppl show my.safetensors --public photos/ --sheet chosen.png
     """
-    if as_json and as_card:
+    model, delta, public = request.model, request.delta, request.public
+    if request.json and request.card:
         raise ParameterError("--json and --card are two forms of one text; choose one.")
-    if delta is not None and (as_card or public is not None):
+    if delta is not None and (request.card or public is not None):
         raise ParameterError("--delta adds a number to the statement or to --json; leave --card and --public out.")
     if public is not None:
-        if as_json or as_card:
+        if request.json or request.card:
             raise ParameterError("--public shows texts or images; leave --json and --card out.")
         check_inputs(public)
-        if kind == "auto" and holds_embeddings(public):
-            raise ParameterError(f"--public must be the images or texts themselves; {public} holds embeddings of them.")
-        pool = open_source(public, kind=kind, columns=Columns(x=x, id=identity), split=split)
-        _show_selected(model, pool, public, sheet, force=force)
+        _show_selected(model, opened_pool(public, request.items), public, request.sheet, force=request.force)
         return
-    if (sheet, x, identity, split, kind) != (None, None, None, None, "auto"):
-        raise ParameterError("--sheet, --x, --id, --format and --split go with --public POOL; name it too.")
+    if request.sheet or request.items.x or request.items.read:
+        raise ParameterError("--sheet, --x and --read go with --public POOL; name it too.")
     if delta is not None:
         _validate.open_unit(delta=delta)
     fitted = opened(model)
-    if license is not None and not as_card:
+    if request.license is not None and not request.card:
         raise ParameterError("--license stands in a model card; add --card.")
-    if as_card:
+    if request.card:
         content = _description(model, fitted)
-        typer.echo(model_card(content, sha256=_hash(model), license=license or "unknown"), nl=False)
+        typer.echo(model_card(content, sha256=_hash(model), license=request.license or "unknown"), nl=False)
         return
-    if as_json:
+    if request.json:
         print_json(whole(model, delta))
         return
     _print(fitted, _hash(model), delta)

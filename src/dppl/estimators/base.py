@@ -30,12 +30,14 @@ from dppl.kernel.measure import Measure, Measurement, calibrated, fit_for_releas
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVERED, FORM_OF_FILES
+from dppl.kernel.queries import WITHIN_CLASS
 from dppl.kernel.reading import UnknownLabels
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
 
 _MEAN_ROWS = 4096
+_SAME_CLASS = "two data sets are neighbours when one record is replaced by another of the same class"
 _EXAMPLES = (
     "the examples or descriptions of the classes, which nobody may have written or chosen by looking at private records"
 )
@@ -248,7 +250,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         guarantee = Guarantee(
             budget=self.budget,
             adjacency=self.adjacency,
-            neighbours=self._neighbours(),
+            neighbours=_SAME_CLASS if self._relation_of_records == WITHIN_CLASS else None,
             releases=tuple(one.release for one in paid.values() if one.release is not None),
             public_inputs=self._public_inputs(public),
             not_covered=self._not_covered(),
@@ -353,10 +355,6 @@ class EmbeddingClassifier(ReleasedClassifier):
             rotation = ROTATION if public is not None and plain.loses_much(public) else None
         return Lattice(n_features, center=center, pool=self.pool, rotation=rotation)
 
-    def _neighbours(self) -> str | None:
-        """Describe neighbouring data sets where the relation's own words do not."""
-        return None
-
     def _public_inputs(self, public: PublicValues) -> tuple[str, ...]:
         """Name what every guarantee treats as public."""
         inputs = ["the list of classes", "the encoder", "the number of features", FORM_OF_FILES, "all parameters"]
@@ -366,6 +364,8 @@ class EmbeddingClassifier(ReleasedClassifier):
             inputs.append(_EXAMPLES)
         if self.adjacency == "replace-one":
             inputs.append("the number of records")
+        if self._relation_of_records == WITHIN_CLASS:
+            inputs.append("the number of records in each class")
         return tuple(inputs)
 
     def _uses_public_rows(self, public: PublicValues) -> bool:
@@ -378,6 +378,8 @@ class EmbeddingClassifier(ReleasedClassifier):
             missing.append(A_CHANGED_RECORD)
         if self.unknown_labels == "error":
             missing.append("whether the fit stopped at a label outside the class list (unknown_labels='error')")
+        if self._relation_of_records == WITHIN_CLASS:
+            missing.append("a changed label, since class sizes are public")
         return tuple(missing)
 
 

@@ -34,14 +34,14 @@ class Reported:
 
         Returns
         -------
-        dppl.report.Report
+        dppl.statement.Report
 
         Raises
         ------
         NotFittedError
             If nothing was fitted.
         InputError, LedgerError, ParameterError
-            As `dppl.report.make_report`.
+            As `dppl.statement.make_report`.
         """
         # By name, because a report knows all layers above this one.
-        return import_module("dppl.report").make_report(self, results=results, ledger=ledger, public=public, by=by)
+        return import_module("dppl.statement").make_report(self, results=results, ledger=ledger, public=public, by=by)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dppl._files import write_atomically
-from dppl.cards import model_card
 from dppl.estimators.model_file import describe
 from dppl.export.statement import statement
+from dppl.statement import model_card
 
 __all__ = ["FILES", "to_hub"]
 

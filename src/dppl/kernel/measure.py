@@ -73,7 +73,7 @@ def calibrated(
                 parameter="max_classes_per_person",
             )
         selects = all(one.query.selects for one in priced.values())
-        budget = budget_of_one(budget, n_rows, apart=apart, selects=selects)
+        budget = budget_of_one(budget, n_rows, per_class=apart, selects=selects)
     shares: dict[str, Budget] = dict.fromkeys(priced, budget)
     if len(priced) > 1:
         shares = dict(zip(priced, split(budget, [one.percent for one in priced.values()]), strict=True))
@@ -85,7 +85,7 @@ def calibrated(
         mechanism = one.query.mechanism(shares[name], one.times, relation)
         entry = one.query.describe(mechanism, one.statistic or one.query.statistic, relation)
         if n_rows > 1:
-            entry = entry.for_rows(n_rows, apart=apart)
+            entry = entry.for_rows(n_rows, per_class=apart)
         paid[name] = Calibrated(one, mechanism, entry)
     return paid
 

@@ -118,6 +118,6 @@ def checked_steps(projection: IntegerProjection, lattice: Lattice, width: int | 
     steps = projection.steps
     if steps.shape != (width or len(steps), lattice.dim):
         raise MeasurementError(f"a projection must have {lattice.dim} columns; got shape {steps.shape}")
-    # Products of integers below 2⁵³ are exact; others could be rounded by what rows lie beside a row.
+    # Products of integers below 2⁵³ are exact; others could be rounded by the other rows of a block.
     if (np.rint(steps) != steps).any() or not (LARGEST * np.abs(steps).sum(axis=1) < 2**53).all():
         raise MeasurementError("a projection must hold integers whose products with rows are below 2**53")

@@ -91,7 +91,7 @@ class Query(ABC):
     # Whether its answer is a selection, which pure DP allows.
     selects: ClassVar[bool] = False
     # By how much more the square of a sum can move if a record is replaced than if one is added: 4 times in general, 2
-    # where what two records add never points apart, and not at all where each adds 0 or 1.
+    # where two records never add opposite vectors, and not at all where each adds 0 or 1.
     _replaced: ClassVar[int] = 4
     # Noise for symmetric matrices is drawn above the diagonal alone.
     _noise: ClassVar[type[RoundedGaussian]] = RoundedGaussian
@@ -381,7 +381,7 @@ class SoftmaxGradients(RowQuery):
     """The sum of clipped gradients of the softmax loss at released weights.
 
     A record adds the outer product of its residual, whose norm is at most `RESOLUTION` = 2²⁰ grid steps, which is
-    checked in integers, and its q beside a constant b; an outer product is as long as the product of both lengths
+    checked in integers, and its q followed by a constant b; an outer product is as long as the product of both lengths
     (`SoftmaxGradient`, Notes). The records of a whole person share a weight, so that their sum is no
     longer.
 

@@ -210,7 +210,7 @@ def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
 
 
 def _too_large(labels: NDArray[Any]) -> bool:
-    """Tell whether an integer is larger than those of files, and of formats that models are exported to."""
+    """Whether an integer is larger than those of files, and of formats that models are exported to."""
     return labels.dtype.kind == "u" and bool(labels.max() > np.iinfo(np.int64).max)
 
 
@@ -245,7 +245,7 @@ def codes_of_records(
 ) -> Codes:
     """Return `class_codes` of private records, with -1 for those whose row cannot be used, whatever their label is.
 
-    A row of NaN, infinity or only zeros has no direction. It is left out with its label: that depends on the record
+    A row of NaN, infinity or only zeros has no direction. It does not count: that depends on the record
     alone, and so the records that are left are neighbours where all were. Under replace-one their number is public and
     must stay, so there such a row counts as a record, and is a row of zeros. Classes that are not among `allowed`
     positions are treated as labels outside the list.
@@ -262,7 +262,7 @@ def codes_of_records(
 def within_task(codes: Codes, allowed: Codes, unknown_labels: str) -> Codes:
     """Return private codes with -1 for classes that the task may not hold, which are ignored or an error."""
     known = np.isin(codes, allowed)
-    # Those that are -1 by now were left out by their row, and are no error.
+    # Rows without a direction are -1 by now, and no error.
     if unknown_labels == "error" and (~known & (codes >= 0)).any():
         raise UnknownLabelError("every label must be one of task_classes, but at least one is not.")
     return np.where(known, codes, -1)

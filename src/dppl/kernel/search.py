@@ -47,7 +47,7 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True)
 class RightAnswers(Query):
-    """How many records a released model classifies rightly, in all or of each class beside the number of such records.
+    """How many records a released model classifies rightly, in all or of each class with the number of its records.
 
     In all, a record adds 0 or 1, and one that replaces another changes the number by at most 1. By class a record adds
     1 to the size of its class and perhaps 1 to its right answers, √2 in L2; one that replaces another does so in two

@@ -149,6 +149,7 @@ class AdaMix(MapParameters, GradientClassifier):
         descent = self._descent(setting)
         descent.coef = start
         size, unit = measured_size(measure, n_classes), measure.unit("gradients")
+        # Public examples count as so many records each, without noise.
         weight = size + self.public_weight * len(features)
         residuals = _residuals(features, examples.codes, descent.coef)
         step = self._step_size(weight, measure.noise_std("gradients") * self._clip(residuals) / unit)
@@ -172,6 +173,7 @@ class AdaMix(MapParameters, GradientClassifier):
             return gradient
         norms = np.linalg.norm(residuals, axis=1, keepdims=True)
         _, values, axes = np.linalg.svd(norms * features, full_matrices=False)
+        # Directions below the rounding of the largest are none that the examples span.
         rank = int(np.count_nonzero(values > values[0] * max(features.shape) * np.finfo(np.float64).eps))
         axes = axes[: rank if self.n_components is None else min(rank, self.n_components)]
         return np.asarray(gradient @ axes.T @ axes)

@@ -105,16 +105,14 @@ class FeatureCovariance(MapParameters, Classifier):
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Take steps along gradients, times the inverse of the Gram matrix."""
-        preconditioner = self._preconditioner(measure, setting.lattice.dim)
-        coef = np.zeros((setting.n_classes, setting.lattice.dim))
+        # Released once; all steps use it, since the rows do not change.
+        # A Newton step with Böhning's bound A/2 in place of the Hessian [2].
+        dim, unit, ridge = setting.lattice.dim, measure.unit("gram"), self.ridge
+        if ridge is None:
+            ridge = noise_radius(measure.noise_std("gram") / unit, dim) / 2
+        preconditioner = solve_ridge(measure("gram") / unit, float(ridge), np.eye(dim))
+        coef = np.zeros((setting.n_classes, dim))
         for _ in steps(self.steps):
             noisy = measure("gradients", weights=coef, clip=self.clip)
             coef += self.learning_rate * (noisy * (self.clip / measure.unit("gradients")) @ preconditioner)
         self.coef_ = coef
-
-    def _preconditioner(self, measure: Measure, dim: int) -> Float:
-        """Return the inverse of the noisy Gram matrix, with a ridge that is half the radius of its noise."""
-        unit, ridge = measure.unit("gram"), self.ridge
-        if ridge is None:
-            ridge = noise_radius(measure.noise_std("gram") / unit, dim) / 2
-        return solve_ridge(measure("gram") / unit, float(ridge), np.eye(dim))

@@ -128,6 +128,7 @@ class GlobalAdapt(MapParameters, GradientClassifier):
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Take steps along scaled gradients, whose bound follows the number of long ones."""
+        # The number of records is private, so a released one divides the sums.
         size = measured_size(measure, setting.n_classes)
         scale = self.clip / measure.unit("gradients")
         step = self._step_size(size, measure.noise_std("gradients") * scale)

@@ -113,6 +113,7 @@ class LeastSquares(MapParameters, Classifier):
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Solve for the ridge weights of each class."""
         sums = measure("sums") / measure.unit("sums")
+        # In units of unit rows, where α and λ have their meaning.
         unit = measure.unit("gram")
         gram = self.alpha * measure("gram") / unit
         ridge = self._ridge(measure, setting.lattice.dim)

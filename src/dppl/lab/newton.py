@@ -109,6 +109,7 @@ class Newton(MapParameters, Classifier):
             ridge = 1 + noise_radius(measure.noise_std("hessians") / unit, dim) / 2
         coef = np.zeros((setting.n_classes, dim))
         for _ in steps(self.steps):
+            # Both are asked at the same weights, so a step is that of one quadratic model of the loss.
             scaled = (hessian / unit for hessian in measure("hessians", weights=coef))
             noisy = measure("gradients", weights=coef, clip=self.clip)
             directions = noisy * (self.clip / measure.unit("gradients"))

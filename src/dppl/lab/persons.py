@@ -74,16 +74,20 @@ def simulated_persons(
     X, y = np.asarray(X, np.float32), np.asarray(y)
     if X.ndim != 2 or y.shape != X.shape[:1] or not len(y):
         raise InputError("X must be a matrix with at least one row, and y a vector with one label a row.")
+    # Rows of length 1, so that an offset means the same for each.
     lengths = np.linalg.norm(X, axis=1, keepdims=True)
     X = X / np.where(lengths > 0, lengths, 1)
     sizes = np.arange(1, largest + 1)
+    # Zipf: m records with a probability in proportion to 1/m.
     groups = np.repeat(np.arange(n_persons), rng.choice(sizes, n_persons, p=(1 / sizes) / (1 / sizes).sum()))
     home = y[rng.integers(len(y), size=n_persons)]
+    # Each record is at home, or else of the class of any row.
     anywhere = y[rng.integers(len(y), size=len(groups))]
     labels = np.where(rng.random(len(groups)) < share, home[groups], anywhere)
     rows = np.empty((len(groups), X.shape[1]), np.float32)
     for name in np.unique(y):
         chosen = labels == name
         rows[chosen] = X[rng.choice(np.flatnonzero(y == name), chosen.sum())]
+    # A normal vector of d coordinates is about √d long.
     offsets = rng.standard_normal((n_persons, X.shape[1])).astype(np.float32) / np.sqrt(X.shape[1])
     return (rows + offset * offsets[groups]).astype(np.float32), labels, groups

@@ -194,6 +194,7 @@ class ProjectedPrototypes(MapParameters, EmbeddingClassifier):
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare prototypes to train with, gradients and, on projected rows, what the head declares."""
         lattice, n_classes, rest = setting.lattice, setting.n_classes, 100 * (1 - self.share)
+        # The head's queries read projected rows and share what the training leaves of the budget.
         head = {
             name: replace(one, query=Projected(one.query, lattice), percent=rest)
             for name, one in setting.prepared.model.measurements(setting.prepared.setting).items()
@@ -210,6 +211,7 @@ class ProjectedPrototypes(MapParameters, EmbeddingClassifier):
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Train the projection, and then learn prototypes of projected rows."""
+        # Prototypes are of rows that are projected as the training left it.
         train = self._towards_released if self.form == "released-first" else self._by_episodes
         projection = IntegerProjection.of(train(measure, setting))
         self.projection_ = projection.steps.astype(np.int16)
@@ -230,6 +232,7 @@ class ProjectedPrototypes(MapParameters, EmbeddingClassifier):
     def _towards_released(self, measure: Measure, setting: Setting) -> Float:
         """Train the projection with prototypes that were released, record by record."""
         lattice = setting.lattice
+        # Directions of noisy class sums: released once, and fixed for all steps.
         prototypes = Lattice(lattice.dim).transform(measure("first"))
         weights = self._start(lattice)
         for step in steps(self.steps):
@@ -248,6 +251,7 @@ class ProjectedPrototypes(MapParameters, EmbeddingClassifier):
 
     def _moved(self, weights: Float, direction: Float, step: int) -> Float:
         """Take a step of the length that is its turn, along what was released."""
+        # Only the direction counts: noise makes the length of a gradient say little.
         norm = float(np.linalg.norm(direction))
         if norm == 0:
             return weights

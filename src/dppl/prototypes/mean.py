@@ -15,7 +15,6 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.parameters import MapParameters, parameters
 from dppl.estimators.plan import Setting
-from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import ADD_REMOVE, COINPRESS_SPLITS, WITHIN_CLASS, ClassSums, CoinPressMeans, PublicClassSizes
@@ -25,7 +24,6 @@ Mechanism: TypeAlias = Literal["gaussian", "coinpress"]
 MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
 Metric: TypeAlias = Literal["cosine", "euclidean"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
-_SAME_CLASS = "two data sets are neighbours when one record is replaced by another of the same class"
 Split: TypeAlias = Literal["dppl", "original"]
 
 
@@ -137,17 +135,6 @@ class MeanPrototypes(MapParameters, EmbeddingClassifier):
     @property
     def _relation_of_records(self) -> str:
         return WITHIN_CLASS if self.adjacency == "replace-one" else ADD_REMOVE
-
-    def _neighbours(self) -> str | None:
-        return _SAME_CLASS if self.adjacency == "replace-one" else None
-
-    def _public_inputs(self, public: PublicValues) -> tuple[str, ...]:
-        sizes = ("the number of records in each class",) if self.adjacency == "replace-one" else ()
-        return super()._public_inputs(public) + sizes
-
-    def _not_covered(self) -> tuple[str, ...]:
-        labels = ("a changed label, since class sizes are public",) if self.adjacency == "replace-one" else ()
-        return super()._not_covered() + labels
 
     def _split(self) -> tuple[float, ...]:
         if isinstance(self.coinpress_split, str):

@@ -11,7 +11,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.cards import model_card
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
@@ -26,7 +25,7 @@ from dppl.kernel.privacy import Guarantee
 from dppl.serve.answers import ModelAnswer, Nearest, Prediction, Probability
 from dppl.serve.limits import RequestError
 from dppl.serve.nearest import prototypes_of
-from dppl.statement import words
+from dppl.statement import model_card, words
 from dppl.training import encoder_of_model
 
 __all__ = ["Served", "open_model"]

@@ -16,11 +16,6 @@ _COSTS = ("mu", "rho", "epsilon", "delta", "rho_per_run", "mean_runs")
 NOTHING_RELEASED = "Nothing was released from private records: the model is a function of public inputs alone."
 
 
-def neighbours(guarantee: Guarantee) -> str:
-    """Return the neighbouring relation."""
-    return guarantee.neighbours or NEIGHBOURS[guarantee.adjacency]
-
-
 def protected(guarantee: Guarantee) -> str:
     """Return the unit, and what a promise about it is to whoever is more than that."""
     less = "; a person with several is protected less, the more they have"
@@ -34,6 +29,7 @@ def summary(guarantee: Guarantee, delta: float | None = None) -> str:
 
 def statement(guarantee: Guarantee) -> str:
     """Return everything as one text."""
+    # Equal releases in a row, such as the steps of a stream, are said once.
     released = "; ".join(_release_in_words(release, times) for release, times in in_a_row(guarantee.releases))
     rest = (f"{heading}: {'; '.join(items)}." for heading, items in details(guarantee))
     said = [f"Released: {released}."] if released else []
@@ -58,6 +54,7 @@ def in_short(guarantee: Guarantee) -> list[tuple[str, str]]:
 def table(guarantee: Guarantee, delta: float | None = None) -> list[tuple[str, str]]:
     """Return the numbers as pairs of texts, with the epsilon at one more `delta` if there is one."""
     implied = guarantee.implied(delta)
+    # Releases without a cost in Gaussian DP, such as sums over samples, imply no mu.
     mu = [] if implied["mu"] is None else [("mu, Gaussian DP", rounded_up(implied["mu"], 4))]
     pure = guarantee.pure_epsilon
     return [
@@ -80,7 +77,7 @@ def details(guarantee: Guarantee) -> list[tuple[str, tuple[str, ...]]]:
     made = ", ".join(f"{name} {version}" for name, version in sorted(guarantee.software.items()))
     details = [
         ("Protected", (protected(guarantee),)),
-        ("Neighbours", (f"{neighbours(guarantee)} ({guarantee.adjacency})",)),
+        ("Neighbours", (f"{guarantee.neighbours or NEIGHBOURS[guarantee.adjacency]} ({guarantee.adjacency})",)),
         ("Treated as public", guarantee.public_inputs),
         ("Assumed", guarantee.assumptions),
         ("Not covered", guarantee.not_covered),
@@ -128,14 +125,11 @@ def _warnings(guarantee: Guarantee) -> list[str]:
 def views(guarantee: Guarantee, delta: float) -> str:
     """Return what was drawn as epsilon and as mu, such as "epsilon = 1 at delta = 1e-6 (mu = 0.2368)"."""
     epsilon = f"epsilon = {rounded_up(guarantee.epsilon(delta), 4)} at delta = {rounded_up(delta)}"
-    first, *rest = [epsilon] if guarantee.pure_epsilon is None else [_pure(guarantee.pure_epsilon), epsilon]
+    pure = guarantee.pure_epsilon
+    first, *rest = [epsilon] if pure is None else [f"epsilon = {rounded_up(pure, 4)}, pure DP", epsilon]
     if guarantee.mu is not None:
         rest.append(f"mu = {rounded_up(guarantee.mu, 4)}")
     return f"{first} ({', '.join(rest)})" if rest else first
-
-
-def _pure(epsilon: float) -> str:
-    return f"epsilon = {rounded_up(epsilon, 4)}, pure DP"
 
 
 def _headline(guarantee: Guarantee, delta: float) -> str:
@@ -198,8 +192,8 @@ def account_as_html(book: Mapping[str, Any]) -> str:
     for release in book["releases"]:
         part = [] if release["partition"] is None else [f"part {release['partition']}"]
         unfinished = ["charged, unfinished"] * (release["status"] == "charged")
-        told = [release["estimator"] or release["mechanism"], *part, *figures(release["cost"]), *unfinished]
-        rows.append((f"release {release['number']}", ", ".join(told)))
+        texts = [release["estimator"] or release["mechanism"], *part, *figures(release["cost"]), *unfinished]
+        rows.append((f"release {release['number']}", ", ".join(texts)))
     whose = ", for persons" * (book["unit"] == "person")
     heading = f"Ledger of {book['dataset']}: {book['adjacency']}{whose}, accounting {book['accounting']}"
     return _html.summary(heading, rows)

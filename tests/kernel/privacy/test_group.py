@@ -16,26 +16,26 @@ gaussian = st.one_of(numbers.map(GaussianDP), numbers.map(ZCDP), st.builds(Appro
 shares = st.lists(st.integers(1, 100), min_size=1, max_size=4)
 
 
-def sums_within(budget, n_rows, parts, apart):
+def sums_within(budget, n_rows, parts, per_class):
     """Return what sums cost a person of so many rows, planned within a budget."""
-    of_one = budget_of_one(budget, n_rows, apart=apart)
+    of_one = budget_of_one(budget, n_rows, per_class=per_class)
     sums = [RoundedGaussian.within(part, Fraction(3)) for part in split(of_one, parts)]
-    several = [one.describe("a sum").for_rows(n_rows, apart=apart) for one in sums]
+    several = [one.describe("a sum").for_rows(n_rows, per_class=per_class) for one in sums]
     return [Cost.from_dict(one.cost) for one in several]
 
 
 @given(gaussian, st.integers(2, 40), shares, st.booleans())
 @settings(max_examples=300)
-def test_sums_of_several_rows_stay_within_the_budget(budget, n_rows, parts, apart):
-    assert covers(budget, sums_within(budget, n_rows, parts, apart))
+def test_sums_of_several_rows_stay_within_the_budget(budget, n_rows, parts, per_class):
+    assert covers(budget, sums_within(budget, n_rows, parts, per_class))
 
 
 @given(st.one_of(gaussian, numbers.map(PureDP)), st.integers(2, 40))
 @settings(max_examples=300)
 def test_selections_for_several_rows_stay_within_the_budget(budget, n_rows):
-    of_one = budget_of_one(budget, n_rows, apart=False, selects=True)
+    of_one = budget_of_one(budget, n_rows, per_class=False, selects=True)
     release = ExponentialMechanism.within(of_one, 5).describe("positions", adjacency="add-remove")
-    several = release.for_rows(n_rows, apart=False)
+    several = release.for_rows(n_rows, per_class=False)
     assert covers(budget, [Cost.from_dict(several.cost)])
 
 
@@ -46,7 +46,7 @@ def test_without_head_room_costs_that_are_rounded_up_leave_the_budget(monkeypatc
     assert not covers(case[0], sums_within(*case))
 
 
-@pytest.mark.parametrize("apart", [True, False])
-def test_hardly_anything_of_the_budget_is_lost(apart):
-    (cost,) = sums_within(GaussianDP(1.0), 7, (1,), apart)
+@pytest.mark.parametrize("per_class", [True, False])
+def test_hardly_anything_of_the_budget_is_lost(per_class):
+    (cost,) = sums_within(GaussianDP(1.0), 7, (1,), per_class)
     assert 1 - 1e-14 < cost.mu <= 1

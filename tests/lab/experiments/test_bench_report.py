@@ -559,7 +559,7 @@ def test_series_hold_quantiles_over_seeds():
 
 def test_without_matplotlib_a_report_says_what_to_install(report, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtra, match=r"Matplotlib.*\.\[bench\]"):
+    with pytest.raises(MissingExtra, match=r"Matplotlib.*\.\[lab\]"):
         report([record()])
 
 

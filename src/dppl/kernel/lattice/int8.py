@@ -31,7 +31,7 @@ _work = 0
 
 
 def int8_pays(multiplications: int) -> bool:
-    """Tell whether to multiply int8 numbers with torch; the more a process multiplies, the more is tried."""
+    """Whether to multiply int8 numbers with torch; the more a process multiplies, the more is tried."""
     global _work
     _work += multiplications
     imported = "torch" in sys.modules

@@ -44,7 +44,7 @@ class Lattice:
     optionally minus a public centre, average-pooled, normalised again and rotated.
 
     A row that holds NaN or infinity, or whose φ is zero, becomes the zero row without a word: a bad record must
-    neither stop the run nor reveal itself. One row's result depends on that row alone, never on the rows beside it.
+    neither stop the run nor reveal itself. One row's result depends on that row alone, never on other rows.
     `usable_rows` tells which have a direction before φ.
 
     Rows that already are int8 are taken for lattice rows: only the norm bound is enforced. Where φ does more than
@@ -185,7 +185,7 @@ class Lattice:
         return out
 
     def loses_much(self, X_public: RowSource) -> bool:
-        """Tell whether rounding would cut off more than 1 % of the energy of *public* rows, so that rotation helps.
+        """Whether rounding would cut off more than 1 % of the energy of *public* rows, so that rotation helps.
 
         Of int8 rows it is cut off by now, and nothing tells how much it was; rotation is the safe side for other rows.
         """
@@ -251,7 +251,7 @@ class Lattice:
 
 
 def usable_rows(source: RowSource) -> NDArray[np.bool_]:
-    """Tell of each row, by itself, whether it has a direction: neither NaN nor infinity, nor only zeros.
+    """Mark the rows that have a direction, each by itself: neither NaN nor infinity, nor only zeros.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Exact sums of clipped gradients of the softmax loss of a linear layer.
 
 A record's gradient is the outer product of a residual (the one-hot label minus the predicted probabilities) with its
-lattice row. Three steps keep what a record adds independent of the records beside it, to the last bit:
+lattice row. Three steps keep what a record adds independent of all others, to the last bit:
 
 * Weights become integers so short that a product with a lattice row stays below 2²⁴, where float32 holds every integer:
   the order in which BLAS adds does not show.

@@ -34,7 +34,7 @@ class _OneThreadEach:
     """Keeps BLAS to one thread while anybody works on blocks: overlapping fits must not undo each other's limit.
 
     Whole fits are inside: products of floats by several threads add in another order, and after one BLAS keeps its
-    threads busy for a while, beside those that work on blocks.
+    threads busy for a while, which then compete with those that work on blocks.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class _OneThreadEach:
 
 one_thread_each = _OneThreadEach()
 # For work in many short operations. Each gives up Python's lock and asks for it back, and threads that pass it around
-# take longer than one alone; two of them, beside others at longer work, do not.
+# take longer than one alone; two of them, while others are at longer work, do not.
 small_steps = BoundedSemaphore(2)
 
 

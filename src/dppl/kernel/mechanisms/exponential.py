@@ -29,7 +29,8 @@ _ENVELOPE_BITS = 40
 _HEAD_ROOM = 1 + 2.0**-20
 # Weights differ within a bin by this factor at most, in logarithm; so many proposals out of e are turned down.
 _BIN_WIDTH = Fraction(1, 2)
-# Bins are told apart until all sets of this many candidates weigh less than the best set, by a logarithm to spare.
+# Bins are counted separately until all sets of this many candidates weigh less than the best set, by a logarithm to
+# spare.
 _MANY, _SPARE = 2**32, 7
 _ANY = 2**62
 
@@ -246,7 +247,7 @@ class ExponentialMechanism:
 
 
 class _Scale(NamedTuple):
-    """Units of a selection: weights are exp(rate·utility), and `width` bins of 2**shift utilities are told apart."""
+    """Units of a selection: weights are exp(rate·utility), and `width` bins of 2**shift utilities are counted."""
 
     rate: Fraction
     shift: int
@@ -373,7 +374,7 @@ class _Uniform:
         self._source, self._bits, self._count = source, 0, 0
 
     def is_below(self, factor: Fraction, exponent: Fraction) -> bool:
-        """Tell whether it is below factor·exp(-exponent), exactly: so with this probability.
+        """Whether it is below factor·exp(-exponent), exactly: so with this probability.
 
         Bits are drawn until it lies on one side of an interval around the bound; both shrink from round to round.
         """

@@ -157,8 +157,9 @@ class SymmetricRoundedGaussian(RoundedGaussian):
     Notes
     -----
     **Privacy.** Let neighbours differ by D. Divided by their standard deviations, sigma on the diagonal and tau
-    (`off_diagonal_noise_std`) above it, their entries there lie mu² = Σ_i D_ii²/σ² + Σ_{i<j} D_ij²/τ² apart, squared,
-    and the noise is standard normal: mu in Gaussian DP [1]_. As 2τ² ≥ σ², that is at most ‖D‖²/σ² in the Frobenius
+    (`off_diagonal_noise_std`) above it, their entries there have the squared distance
+    mu² = Σ_i D_ii²/σ² + Σ_{i<j} D_ij²/τ², and the noise is standard normal: mu in Gaussian DP [1]_.
+    As 2τ² ≥ σ², that is at most ‖D‖²/σ² in the Frobenius
     norm. The part below the diagonal is a copy.
 
     References

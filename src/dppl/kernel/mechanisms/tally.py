@@ -25,7 +25,7 @@ class Tally:
     """How many of some candidates lie in each bin, for several classes with utilities of their own.
 
     A bin is an interval of utilities with a number; better candidates have higher ones. Bins far below the `size`-th
-    best are not told apart: they are below the window of any larger set of candidates too, whose `size`-th best is
+    best are counted together: they are below the window of any larger set of candidates too, whose `size`-th best is
     no worse. This is why a merge forgets nothing that the tally of the whole set holds.
 
     Parameters
@@ -86,7 +86,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """Neighbouring bins whose candidates are not told apart: one bin, or all below the window."""
+    """Neighbouring bins whose candidates are counted together: one bin, or all below the window."""
 
     lowest: int  # lowest, highest: its bins
     highest: int

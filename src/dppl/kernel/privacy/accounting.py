@@ -224,7 +224,7 @@ def _sampled_gaussian(multiplier: float, sampling_rate: float, steps: int) -> An
     from dp_accounting import pld
 
     step = dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(multiplier))
-    # About the mu that so many steps come to (Dong, Roth, Su 2022, Corollary 5.4): the grid is fine beside it.
+    # About the mu that so many steps come to (Dong, Roth, Su 2022, Corollary 5.4): the grid is much finer.
     mu = sampling_rate * math.sqrt(steps * math.expm1(min(multiplier**-2, 700.0)))
     accountant = pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, mu))
     return accountant.compose(dp_accounting.SelfComposedDpEvent(step, steps))

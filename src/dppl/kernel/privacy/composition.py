@@ -27,7 +27,7 @@ from dppl.kernel.privacy.accounting import (
 from dppl.kernel.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP, as_typed
 from dppl.kernel.privacy.tradeoff import check_mu, gaussian_epsilon, selection_epsilon
 
-# Shares of delta tried for the pure part when pure and concentrated costs are accounted apart.
+# Shares of delta tried for the pure part when pure and concentrated costs are accounted separately.
 _DELTA_SHARES = (0.01, 0.1, 0.5, 0.9, 0.99)
 # The grid of privacy losses in dp-accounting: its pessimistic rounding costs at most this per release.
 _GRID = 1e-4
@@ -53,7 +53,7 @@ class Cost:
     mu : float, default=None
         Cost in Gaussian DP; None if none was stated.
     epsilon : float, default=None
-        Pure-DP cost; None if it has none (Gaussian noise). With a `mu` beside it the release is one selection by the
+        Pure-DP cost; None if it has none (Gaussian noise). With a `mu` as well the release is one selection by the
         exponential mechanism, of range epsilon.
     count : int, default=1
         Number of such releases.
@@ -150,11 +150,11 @@ def split(budget: Budget, shares: Sequence[float]) -> list[GaussianDP]:
     return [GaussianDP(mu_below(squared_mu * Fraction(float(share)) / total)) for share in shares]
 
 
-def budget_of_one(budget: Budget, n_rows: int, *, apart: bool, selects: bool = False) -> Budget:
+def budget_of_one(budget: Budget, n_rows: int, *, per_class: bool, selects: bool = False) -> Budget:
     """Return what a fit on single rows may spend, so that so many rows together cost no more than `budget`.
 
     It is in the notion of `budget`; of approximate DP, what it allows in Gaussian DP, or in pure DP to selections. The
-    rows are in different classes. `apart` says that what is released of a class follows from the rows of that class
+    rows are in different classes. `per_class` says that what is released of a class follows from the rows of that class
     alone, with noise of its own; `selects`, that all releases are selections, whose costs add up in pure DP.
 
     Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.14 (groups) and Corollary 3.3 (composition).
@@ -164,7 +164,7 @@ def budget_of_one(budget: Budget, n_rows: int, *, apart: bool, selects: bool = F
         return budget
     if isinstance(budget, PureDP) or (selects and isinstance(budget, ApproxDP)):
         return PureDP(float_below(Fraction(as_typed(budget.epsilon)) / n_rows))
-    squared = _HEAD_ROOM * (n_rows if apart else n_rows**2)
+    squared = _HEAD_ROOM * (n_rows if per_class else n_rows**2)
     if isinstance(budget, ZCDP):
         return ZCDP(float_below(Fraction(as_typed(budget.rho)) / squared))
     return GaussianDP(mu_below(Fraction(budget.gaussian_allowance().mu) ** 2 / squared))
@@ -216,7 +216,7 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
 
     Routes: squares of mu added and converted exactly; the trade-off function of a single selection; pure epsilons
     added; zCDP costs added and converted; privacy loss distributions of the pure releases (dp-accounting, with
-    randomized response as dominating pair), beside converted zCDP of the others where there are any, delta shared
+    randomized response as dominating pair), next to converted zCDP of the others where there are any, delta shared
     between the two; with a search among them, Rényi divergences added at the best of many orders. All hold for releases
     that are chosen adaptively, as long as their costs were fixed in advance.
 
@@ -284,7 +284,7 @@ def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:
 
 
 def covers(budget: Budget, costs: Sequence[Cost]) -> bool:
-    """Tell whether all releases together stay within `budget`."""
+    """Whether all releases stay within `budget` together."""
     if isinstance(budget, ApproxDP):
         return compose(costs, budget.delta).epsilon <= budget.epsilon
     if isinstance(budget, PureDP):
@@ -325,7 +325,7 @@ def _routes(costs: Sequence[Cost], delta: float) -> Iterator[Composed]:
         yield Composed(
             _sum_up(_by_loss_distribution(pure, part), other),
             delta,
-            "privacy loss distributions of pure releases beside converted zCDP, delta shared",
+            "privacy loss distributions of pure releases next to converted zCDP, delta shared",
         )
     yield Composed(
         _sum_up(total_epsilon(pure), epsilon_of_zcdp(rho, delta)), delta, "pure epsilons added to converted zCDP"

@@ -36,9 +36,9 @@ RECORD, PERSON = "one record", "one person with all of their records"
 _SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
 # All deltas at which statements give an epsilon.
 DELTAS = (1e-5, USUAL_DELTA, 1e-8)
-# At which epsilons bound tests for a record, beside those, where nothing says more.
+# Further deltas at which epsilons bound tests for a record, where nothing says more.
 _LARGE_DELTAS = (1e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
-# Shares of outsiders wrongly suspected at which statements say how many members are found.
+# Shares of outsiders wrongly suspected at which statements say how many members a test identifies.
 FALSE_POSITIVE_RATES = (0.01, 0.001)
 
 ASSUMPTIONS = (
@@ -115,13 +115,13 @@ class Release:
         cost = cost_of_gaussian(times * Fraction(self.cost["mu"]) ** 2)
         return replace(self, times=times * self.times, cost=cost)
 
-    def for_rows(self, n_rows: int, *, apart: bool) -> Release:
+    def for_rows(self, n_rows: int, *, per_class: bool) -> Release:
         """Return the entry of this release for a person of so many rows, from that for single rows.
 
         Parameters
         ----------
         n_rows : int
-        apart : bool
+        per_class : bool
             Whether what is released of a class follows from the rows of that class alone, with noise of its own.
 
         Raises
@@ -131,7 +131,7 @@ class Release:
         """
         names = set(self.cost)
         if names == {"mu", "rho"}:
-            squared = n_rows if apart else n_rows**2
+            squared = n_rows if per_class else n_rows**2
             cost = cost_of_gaussian(squared * Fraction(self.cost["mu"]) ** 2)
             return replace(self, sensitivity=math.sqrt(squared) * self.sensitivity, cost=cost)
         if names != {"epsilon", "mu", "rho"}:
@@ -144,8 +144,8 @@ class Release:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a JSON-ready dictionary; `from_dict` reads it back."""
-        found = {name: getattr(self, name) for name in self.__slots__ if name != "times" or self.times > 1}
-        return found | {name: dict(found[name]) for name in ("parameters", "cost")}
+        values = {name: getattr(self, name) for name in self.__slots__ if name != "times" or self.times > 1}
+        return values | {name: dict(values[name]) for name in ("parameters", "cost")}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Release:
@@ -170,7 +170,7 @@ class Release:
         return release
 
     def _pays_for_its_noise(self) -> bool:
-        """Tell whether the cost is that of the noise, as far as the mechanism's name and parameters tell it."""
+        """Whether the cost covers the noise, as far as the mechanism's name and parameters show."""
         noise_std = self.parameters.get("noise_std", 0.0)
         if self.sensitivity <= 0 or noise_std < 0 or self.times < 1:
             return False
@@ -254,7 +254,7 @@ class Guarantee:
                 "this release is accounted in (epsilon, delta) only, and such costs have no exact sum, so a ledger "
                 "cannot charge it. Release without sampling to keep an account."
             )
-        unit = PERSON if self.unit == PERSON else RECORD  # as accounts tell them apart
+        unit = PERSON if self.unit == PERSON else RECORD  # as accounts distinguish them
         return [replace(Cost.from_dict(release.cost), adjacency=self.adjacency, unit=unit) for release in self.releases]
 
     @property
@@ -281,8 +281,8 @@ class Guarantee:
             return compose(self.costs(), delta).epsilon
         if sampling is None:
             return stated.to_approx(delta).epsilon
-        found = sampled_gaussian_epsilon(delta=delta, **sampling)
-        return found if delta < stated.delta else min(found, stated.epsilon)
+        epsilon = sampled_gaussian_epsilon(delta=delta, **sampling)
+        return epsilon if delta < stated.delta else min(epsilon, stated.epsilon)
 
     def best_guess(self) -> float:
         """Return how often a guess of membership is right at most, both being equally likely beforehand, rounded up.
@@ -384,7 +384,7 @@ class Guarantee:
         return USUAL_DELTA if stated is None else max(USUAL_DELTA, stated.delta)
 
     def stays_within_budget(self) -> bool:
-        """Tell whether the stated costs of the releases together are what the budget allows."""
+        """Whether the stated costs of all releases stay within the budget."""
         sampled = self._approximate()
         if sampled is not None:
             return isinstance(self.budget, ApproxDP) and sampled <= self.budget

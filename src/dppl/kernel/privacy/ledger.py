@@ -654,10 +654,10 @@ def _names(connection: sa.Connection) -> list[str]:
 
 
 def _dataset_id(connection: sa.Connection, dataset: str) -> int:
-    found = connection.execute(_DATASETS.select().where(_DATASETS.c.name == dataset)).one_or_none()
-    if found is None:
+    row = connection.execute(_DATASETS.select().where(_DATASETS.c.name == dataset)).one_or_none()
+    if row is None:
         raise LedgerError(f"the ledger has no data set {dataset!r} any more.")
-    return int(found.id)
+    return int(row.id)
 
 
 def _rows(connection: sa.Connection, dataset: str, *columns: sa.ColumnElement[Any]) -> Iterator[Any]:

@@ -140,7 +140,7 @@ def concentrated_best_guess(rho: float) -> float:
 
 
 def _covers(mu: float, epsilon: float, delta: float) -> bool:
-    """Tell whether mu-GDP implies (epsilon, delta); in doubt it does not."""
+    """Whether mu-GDP certainly implies (epsilon, delta)."""
     if mu == 0:
         return True
     precision = _PRECISION

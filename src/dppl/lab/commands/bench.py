@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from dppl.cli._options import option
 from dppl.cli._output import console, note, printable
 from dppl.errors import ParameterError
 from dppl.lab.experiments.cells import check_cells
@@ -31,8 +30,12 @@ bench = typer.Typer(
 )
 
 # Options of every group that runs experiments.
-Data = Annotated[Path | None, option("FOLDER", "Folder that holds the data sets. Default: the configuration's.")]
-Jobs = Annotated[int | None, option("N", "Processes. Default: one fewer than there are cores.", min=1)]
+Data = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Folder that holds the data sets. Default: the configuration's.")
+]
+Jobs = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Processes. Default: one fewer than there are cores.")
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Check configuration, parameters and shapes; count what is left.")
 ]
@@ -122,6 +125,7 @@ def run_cells(experiment: Experiment, out: Path | None, jobs: int | None, *, dry
     results = Path(f"{experiment.name}.jsonl") if out is None else out
     if results.is_dir() or not results.parent.is_dir():
         raise ParameterError(f"--out must name a file in an existing folder; got {results}.")
+    # What would stop a cell is found now, and not after an hour.
     check_cells(experiment.cells, experiment.datasets)
     if dry_run:
         done = {r["key"] for r in read_results(results) if r["status"] == DONE} if results.exists() else set()
@@ -141,6 +145,7 @@ def run_cells(experiment: Experiment, out: Path | None, jobs: int | None, *, dry
         soft_wrap=True,
     )
     screen.print(f"Figures and tables: dppl {group} report {results} --out FOLDER", soft_wrap=True)
+    # A script sees from the exit code that some cells have no number.
     if summary.failed:
         raise typer.Exit(_CELLS_FAILED)
 
@@ -209,6 +214,7 @@ class _View:
         parts = [series_name({"cell": cell})]
         if self._pools and cell["pool"]:
             parts.append(pool_name(cell["pool"]))
+        # Data set, then what was done to it: stream, class sizes, budget, seed.
         dataset, encoder, *setting = place_of(cell)
         parts += [f"{dataset}, {encoder}" if self._encoders else dataset, ", ".join(setting) or ratio_name(cell["ir"])]
         if cell["budget"] == {"mu": NO_NOISE}:

@@ -133,11 +133,13 @@ def _table(cells: list[Runs], title: str, metric: str) -> Table:
     for budget in BUDGETS:
         mu = rounded_up(budget.gaussian_allowance().mu, 4)
         table.add_column(f"epsilon {budget.epsilon:g}\nmu {mu}", justify="right", no_wrap=True)
+    # Winners are looked for in each column by itself, among the private methods.
     columns = [
         {cell.method: getattr(cell, metric) for cell in cells if cell.method in PRIVATE and cell.budget == budget}
         for budget in BUDGETS
     ]
     winners = [winner(column) for column in columns]
+    # Each method is a row; a star goes to the winner of a column, if there is one.
     for method in PRIVATE:
         marks = ["*" if method == name else " " for name in winners]
         table.add_row(
@@ -207,6 +209,7 @@ def compare(sample: Sample, advance: Callable[[], None]) -> list[Runs]:
                     1
                 ):  # in products this small, threads wait for each other longer than they compute
                     predicted = model.fit(sample.X[rows], sample.y[rows]).predict(sample.X_test)
+                # The mean over classes, and over the rare ones alone: the smallest quarter in training.
                 each = class_accuracies(sample.y_test, predicted, sample.classes)
                 balanced.append(float(each.mean()))
                 if ratio > 1:

@@ -34,7 +34,6 @@ from dppl.lab.experiments.splits import made_up_persons
 from dppl.lab.experiments.streams import tasks_of_test_rows, tasks_of_training_rows
 from dppl.lab.experiments.tuning import tune
 from dppl.lab.streams import Task, average_accuracy, forgetting
-from dppl.metrics import person_numbers
 
 __all__ = ["check_cells", "failure", "paper_epsilon", "run_cell"]
 
@@ -119,6 +118,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     method = ALL_METHODS[cell.method]
     rows, examples = dataset.split(cell.examples, cell.seed)
     X, y, groups = _records(cell, dataset, rows)
+    # Rows that serve as examples are public, so no private record is among them.
     public = dataset.public(cell.pool, cell.seed)
     given = PublicData(public, *examples)
     budget = cell.make_budget()
@@ -131,6 +131,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     seconds: dict[str, float] = {}
     with _peak_memory() as peak:
         if cell.tuned:
+            # The search looks at private records and pays nothing for it; `covered` says so in the result.
             with _timed(seconds, "tune"):
                 searched = tune(cell, method, fit, X, y, dataset.classes, groups)
             parameters |= searched["best"]
@@ -140,6 +141,8 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
             predicted = model.predict(np.asarray(dataset.X_test))
         mib = peak()
     sizes = metrics.class_sizes(y, dataset.classes)
+    persons = {} if groups is None else {"n_persons": len(np.unique(metrics.person_numbers(groups, len(groups))))}
+    # Published figures trace its radius, so it is fitted again with fewer steps and the same noise.
     steps = {}
     if cell.method == "coinpress":
         steps["coinpress"] = _coinpress(
@@ -149,7 +152,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
         **_conditions(cell, method, model),
         "parameters": _as_json(parameters),
         "search": searched and {**searched, "best": _as_json(searched["best"])},
-        "data": _data(dataset, sizes, public) | _size_of(groups),
+        "data": _data(dataset, sizes, public) | persons,
         "metrics": {**_metrics(dataset, predicted, sizes), "calibration_error": _calibration_error(dataset, model)},
         "seconds": seconds,
         "peak_memory_mib": mib,
@@ -167,6 +170,7 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     public = dataset.public(cell.pool, cell.seed)
     tests = tasks_of_test_rows(cell.stream, dataset, cell.seed)
     model = _start(cell, dataset, cell.noise_seed)
+    # Entry (t, i) is the accuracy on task i after task t; what lies above the diagonal is not measured.
     accuracies = np.full((len(tests), len(tests)), np.nan)
     seconds: dict[str, float] = {}
     with _peak_memory() as peak, _kept(model) as kept:
@@ -274,10 +278,6 @@ def _data(dataset: Dataset, sizes: NDArray[np.int64], public: NDArray[Any] | Non
     }
 
 
-def _size_of(groups: NDArray[Any] | None) -> dict[str, int]:
-    return {} if groups is None else {"n_persons": len(np.unique(person_numbers(groups, len(groups))))}
-
-
 def _records(cell: Cell, dataset: Dataset, rows: Rows) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
     """Return the private records of a cell, drawn from these rows, and the ids of their persons if there are any."""
     groups = None if dataset.groups is None else dataset.groups[rows]
@@ -319,6 +319,7 @@ def _coinpress(refit: Callable[[dict[str, Any]], Any], model: Any, sizes: NDArra
 
 def _metrics(dataset: Dataset, predicted: NDArray[Any], sizes: NDArray[np.int64]) -> dict[str, Any]:
     each = metrics.class_accuracies(dataset.y_test, predicted, dataset.classes)
+    # Rare are classes of few training records; the test set may hold none of some.
     smallest = each[metrics.minority_classes(sizes)]
     smallest = smallest[~np.isnan(smallest)]
     persons = {}
@@ -371,17 +372,13 @@ def _peak_memory() -> Iterator[Callable[[], float]]:
     reset = Path("/proc/self/clear_refs")
     if reset.exists():
         reset.write_text("5")
-        yield lambda: int(_status("VmHWM")) / 1024
+        status = Path("/proc/self/status")
+        yield lambda: int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
     else:
         import resource
 
         scale = 1 << 20 if sys.platform == "darwin" else 1 << 10
         yield lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
-
-
-def _status(name: str) -> str:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(line.split()[1] for line in lines if line.startswith(f"{name}:"))
 
 
 _LOADED: dict[tuple[str, str], Dataset] = {}

@@ -96,6 +96,7 @@ def _examples(task: Task, results: list[Result]) -> Iterator[Picture]:
     for source, group in sources.items():
         if not any(examples_of(result)["wrong"] for result in group):
             continue
+        # Without cells that leave the examples out, the start from zero is that of all private rows.
         if all(examples_of(result)["used"] for result in group):
             starts = {result["cell"]["method"] for result in group}
             group = [*(result for result in sources.get(None, []) if result["cell"]["method"] in starts), *group]
@@ -142,6 +143,7 @@ def _top_k(task: Task, results: list[Result]) -> Iterator[Picture]:
     chosen = methods.get("public-topk", [])
     if len(grouped(chosen, n_prototypes)) < 2:
         return
+    # One prototype a class is the method `public`; it is compared where all else is the same.
     settings = [_all_but_k(result) for result in chosen]
     ones = [result for result in methods.get("public", []) if _all_but_k(result) in settings]
     means = [result for result in methods.get("mean", []) if not result["cell"]["parameters"]]
@@ -150,6 +152,7 @@ def _top_k(task: Task, results: list[Result]) -> Iterator[Picture]:
         f"Several prototypes per class: {', '.join(task)}.",
         panels_by_ratio([*means, *ones, *chosen]),
     )
+    # For every ratio and notion a line: the K with the best mean at each budget.
     ks = {
         ratio_name(ratio) + notion: {mu: _best_k(several) for mu, several in grouped(one, position).items()}
         for ratio, group in ratios([*ones, *chosen]).items()

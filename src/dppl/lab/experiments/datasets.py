@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import InputError
-from dppl.io import Sample, load_sample
+from dppl.io import load_sample
 from dppl.lab import long_tailed
 from dppl.lab.experiments.splits import merged_classes, moved_classes, random_rows, rows_of_classes, validation_split
 from dppl.metrics import person_numbers
@@ -122,6 +122,7 @@ class DatasetSpec:
         for part in self.parts:
             part.check()
         files = (*self.files.values(), *self.pools.values(), *self.lines.values())
+        # Files are looked for before anything is computed; the first that is missing is named.
         missing = [path for path in files if not path.is_file()]
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -171,13 +172,18 @@ class Dataset:
             private, X, codes = everything, self.names, np.arange(len(self.classes))
         else:
             places = np.searchsorted(self.classes, self.y)
+            # Who has a row among the examples is public with all of their records.
             drawn = rows_of_classes(places, int(examples.source), seed)
-            public = drawn if self.groups is None else _records_of_same(self.groups, drawn)
+            public = drawn
+            if self.groups is not None:
+                persons = person_numbers(self.groups, len(self.groups))
+                public = np.flatnonzero(np.isin(persons, persons[drawn])).astype(np.int64)
             private, X, codes = np.setdiff1d(everything, public), self.X[drawn], places[drawn]
             if len(np.unique(self.y[private])) < len(np.unique(self.y)):
                 raise InputError(f"examples: {examples.source} rows a class leave no private row of some class.")
         if not examples.used:
             return private, ()
+        # Wrong examples: each of these classes gets the rows of another one.
         if examples.wrong is not None:
             n_classes = len(self.classes)
             n_moved = n_classes if examples.wrong == WRONG[0] else max(2, n_classes // 2)
@@ -224,14 +230,18 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
     if spec.parts:
         return _joined([load_dataset(part) for part in spec.parts])
     if not spec.files:
-        return _from_sample(load_sample())
+        sample = load_sample()
+        pools = {"digits": np.asarray(sample.X_public)}
+        return Dataset(sample.X, sample.y, sample.X_test, sample.y_test, sample.classes, pools)
     spec.check()
     parts = {name: _array(path) for name, path in spec.files.items()}
+    # A data set in one piece is cut first; from here on there are four parts.
     if set(WHOLE) <= set(parts):
         parts = _split(spec, parts)
     names = parts.pop(NAMES, None)
     ids = [parts.pop(name, None) for name in PARTS_IDS]
     pools = {name: _array(path) for name, path in spec.pools.items()}
+    # Rows of all files are by one encoder, so they have one width.
     width = parts["train_x"].shape[-1]
     for name, rows in {"train_x": parts["train_x"], "test_x": parts["test_x"], **pools}.items():
         if rows.ndim != 2 or rows.shape[1] != width:
@@ -245,6 +255,7 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
                 f"data set {spec.name!r}: {part}_y must hold a label for each of the {len(rows)} rows of {part}_x; got "
                 f"shape {labels.shape}."
             )
+    # Labels are few and are read whole; rows stay on disk.
     y, y_test = np.asarray(parts["train_y"]), np.asarray(parts["test_y"])
     classes = np.unique(np.concatenate([y, y_test]))
     if names is not None and names.shape != (len(classes), width):
@@ -253,6 +264,7 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
             f"classes; got shape {names.shape}."
         )
     lines = {name: _lines(path) for name, path in spec.lines.items()}
+    # Nobody may be on both sides, or the test would measure how well they are remembered.
     if ids[0] is not None and ids[1] is not None:
         _check_persons(spec, ids[0], ids[1], (len(y), len(y_test)))
     return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools, lines, names, ids[0], ids[1])
@@ -270,18 +282,6 @@ def _check_persons(spec: DatasetSpec, ids: NDArray[Any], ids_test: NDArray[Any],
             f"data set {spec.name!r}: some person has records among the training and the test rows; keep all of them "
             "on one side, or give the data set in one piece (whole: true)."
         )
-
-
-def _records_of_same(groups: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the places of all records of those persons who have one of these."""
-    persons = person_numbers(groups, len(groups))
-    return np.flatnonzero(np.isin(persons, persons[rows])).astype(np.int64)
-
-
-def _from_sample(sample: Sample) -> Dataset:
-    return Dataset(
-        sample.X, sample.y, sample.X_test, sample.y_test, sample.classes, {"digits": np.asarray(sample.X_public)}
-    )
 
 
 def _split(spec: DatasetSpec, whole: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

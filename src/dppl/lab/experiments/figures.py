@@ -115,6 +115,7 @@ def lines(
             places = sorted(values)
             axis.plot(places, [values[x] for x in places], label=name, markersize=4, **looks[name]._asdict())
         axis.set_title(title)
+        # No name means the budget, whose axis has ticks of its own.
         if x_label is None:
             _budget_axis(axis)
         elif log_x:
@@ -154,6 +155,7 @@ def heat_maps(maps: Sequence[tuple[str, NDArray[np.float64]]]) -> Figure:
     Colours span the values of all maps; those of few tasks are printed as well.
     """
     figure, axes = _axes(len(maps), [])
+    # One scale for all maps, so that they can be compared.
     low, high = (float(bound([bound(matrix) for _, matrix in maps])) for bound in (np.nanmin, np.nanmax))
     for axis, (title, matrix) in zip(axes, maps, strict=True):
         edges = 0.5, len(matrix) + 0.5
@@ -223,6 +225,7 @@ def _label(figure: Figure, axes: Sequence[Any], x_label: str, y_label: str) -> N
             axis.set_ylabel(y_label)
         if place.rowspan.stop * place.get_gridspec().ncols + place.colspan.start >= len(axes):
             axis.set_xlabel(x_label)
+    # A line that is in several panels has one entry in the legend.
     entries: dict[str, Any] = {}
     for axis in axes:
         for handle, text in zip(*axis.get_legend_handles_labels(), strict=True):
@@ -245,6 +248,7 @@ def _styles(every: Iterable[Series]) -> dict[str, dict[str, Any]]:
         if not one.private:
             styles[one.label] = {"color": _GREY, "linestyle": next(references)}
             continue
+        # Private methods have a colour and a marker; a tuned one is its untuned sister, dashed and hollow.
         styles[one.label] = {**looks[_untuned(one)]._asdict(), "markersize": 4, "linewidth": 1.4}
         if one.method == _FOREMOST:
             styles[one.label] |= {"linewidth": 2.0, "markersize": 5, "zorder": 3}

@@ -275,6 +275,7 @@ class _Method(BaseModel):
         """Refuse what the method cannot do, and keys that do not go together."""
         name = self.method
         method = checked_method(name, self.__pydantic_extra__, where, STREAM_METHODS if streams else METHODS)
+        # Each rule with what breaks it; the first that is broken is told.
         rules = {
             f".tune: {name} has no hyper-parameters to search": self.tune and not (method.space and method.private),
             ".left_out is for single fits": self.left_out and streams,
@@ -391,6 +392,7 @@ def grid(content: Any, data: Path | None, *, streams: bool) -> tuple[str, dict[_
     except ValidationError as error:
         raise ParameterError(_first_of(error)) from None
     sources = _datasets(config, Path(config.data) if data is None else data)
+    # A task is a data set as it is, or a stream that is cut from one or several.
     tasks: list[tuple[_Key, Stream | None]] = [(key, None) for key in sources]
     if isinstance(config, _StreamConfig):
         tasks = [
@@ -400,6 +402,7 @@ def grid(content: Any, data: Path | None, *, streams: bool) -> tuple[str, dict[_
         ]
         sources = {key: sources[key] for key, _ in tasks}
     choices = list(_choices(config, streams))
+    # A method that would get no cell at all is a mistake of the configuration.
     for choice in choices:
         if choice.from_names and not any(NAMES in one.spec.files for one in sources.values()):
             raise ParameterError(f"{choice.where}.examples are names, and no data set has files: names.")
@@ -423,6 +426,7 @@ def grid(content: Any, data: Path | None, *, streams: bool) -> tuple[str, dict[_
             choice, sources[key], ir=ratio, seed=seed, stream=stream, persons=persons, unit=unit, classes=classes
         )
     }
+    # Last, because whatever else is wrong can be said without the data.
     datasets = {key: one.spec for key, one in sources.items()}
     for spec in datasets.values():
         spec.check()
@@ -447,6 +451,7 @@ def _datasets(config: _Config, folder: Path) -> dict[_Key, _Data]:
     """Return the data sets of a configuration, and those of benchmarks that it does not name itself."""
     streams = isinstance(config, _StreamConfig)
     entries = list(config.datasets)
+    # Data sets of benchmarks are named by these, unless the configuration says where they lie.
     if isinstance(config, _StreamConfig):
         recipes = [RECIPES[one.recipe] for one in config.streams if one.recipe is not None]
         missing = {name: one.whole for one in recipes for name in one.datasets}
@@ -460,6 +465,7 @@ def _datasets(config: _Config, folder: Path) -> dict[_Key, _Data]:
         for name in ("groups", "persons", "unit", "classes") if streams else ():
             if name in entry.model_fields_set:
                 raise ParameterError(f"{where}.{name} is for single fits; streams protect records, so leave it out.")
+        # What a data set says of itself goes before what holds for all.
         spec, pools = entry.spec(folder, config.source)
         ratios = config.ir if entry.ir is None else entry.ir
         sources[key] = _Data(spec, pools, ratios, entry.protected(), entry.merged())
@@ -504,6 +510,7 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
         )
     if method.private and not choice.budgets:
         raise ParameterError(f"budgets must hold at least one budget; {choice.name} spends one.")
+    # References without privacy have no budget, and methods without public rows no pool.
     budgets: list[dict[str, float] | None] = [*choice.budgets] if method.private else [None]
     pools = [*data.pools] if data.pools and method.uses_public(choice.parameters) else [None]
     for budget, pool, trials in itertools.product(budgets, pools, dict.fromkeys((0, choice.trials))):
@@ -514,6 +521,7 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
             )
         if budget == {"mu": 0} and (choice.examples is None or not choice.examples.used):
             raise ParameterError(f"budgets: {choice.where} has no examples, and mu = 0 is for these alone.")
+        # Where nothing is searched, defaults that differ from the class's own are part of the key.
         yield Cell(
             method=choice.name,
             parameters=choice.parameters if trials else {**method.defaults, **choice.parameters},

@@ -223,6 +223,7 @@ def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] 
     >>> label("softmax", {}, {"source": 5, "wrong": "half"})
     'Softmax prototypes, from 5 examples a class, half of them wrong'
     """
+    # K has its place within the name; all other parameters follow in brackets.
     rest = dict(parameters)
     text = ALL_METHODS[name].label
     if name == "public-topk" and "n_prototypes" in rest:

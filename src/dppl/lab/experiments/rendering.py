@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from markupsafe import Markup, escape
 
-from dppl.pages import rendered
+from dppl.statement.rendering import rendered
 
 __all__ = ["Heading", "Part", "Picture", "Table", "Text", "slug", "to_html", "to_markdown"]
 
@@ -90,6 +90,7 @@ def to_markdown(parts: Sequence[Part]) -> str:
         f"{'  ' * isinstance(parts[place], Table)}- [{_LINK_MARKS.sub(_ESCAPED, title)}](#part-{place})"
         for place, title in contents.items()
     ]
+    # A long report has links to its tables, before the first of them.
     blocks = []
     for place, part in enumerate(parts):
         if place in contents:
@@ -116,43 +117,17 @@ def _pipes(cells: Sequence[str]) -> str:
 def to_html(parts: Sequence[Part], folder: Path) -> str:
     """Return the report as one HTML page, with the figures' PNG files in `folder` inside."""
     contents = _contents(parts)
-    title = next((part.text for part in parts if isinstance(part, Heading)), "")
     return rendered(
         "dppl.lab.experiments",
-        "parts_of_a_report.html",
-        title=title,
-        links=[(f"part-{place}", type(parts[place]).__name__.lower(), _inline(contents[place])) for place in contents],
-        blocks=[
-            {"anchor": f"part-{place}" if place in contents else None, "place": place, **_block(part, folder)}
-            for place, part in enumerate(parts)
-        ],
+        "report.html",
+        title=next((part.text for part in parts if isinstance(part, Heading)), ""),
+        parts=[(type(part).__name__, part) for part in parts],
+        contents=contents,
         first=min(contents, default=None),
+        inline=_inline,
+        narrowed=_without_constants,
+        png=lambda stem: base64.b64encode((folder / f"{stem}.png").read_bytes()).decode("ascii"),
     )
-
-
-def _block(part: Part, folder: Path) -> dict[str, Any]:
-    """Return what the template shows of a part."""
-    match part:
-        case Heading(text, level):
-            return {"kind": "heading", "text": _inline(text), "level": level}
-        case Text(text):
-            return {"kind": "text", "text": _inline(text)}
-        case Table(title, note, header, rows):
-            header, rows, same = _without_constants(header, rows)
-            return {
-                "kind": "table",
-                "name": title,
-                "caption": _caption(title, note, same),
-                "header": list(map(_inline, header)),
-                "rows": [list(map(_inline, row)) for row in rows],
-            }
-        case Picture(stem, title, note, _):
-            image = base64.b64encode((folder / f"{stem}.png").read_bytes()).decode("ascii")
-            return {"kind": "picture", "name": title, "caption": _caption(title, note), "image": image}
-
-
-def _caption(title: str, *notes: str) -> Markup:
-    return Markup(" ").join([Markup("<b>{}</b>").format(_inline(title)), *map(_inline, notes)])
 
 
 def _without_constants(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]], str]:

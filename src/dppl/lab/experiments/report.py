@@ -72,6 +72,7 @@ def write_report(path: Path, folder: Path) -> list[Path]:
     if unknown:
         raise InputError(f"{path} holds results of methods that this version does not have: {', '.join(unknown)}.")
     _refuse_foreign(folder)
+    # Nothing is written before all parts are made: an error leaves an earlier report as it is.
     parts = [
         *_head(path, folder, results),
         *_single_fits([result for result in done if "stream" not in result["cell"]]),
@@ -108,6 +109,7 @@ def _made_by(path: Path, folder: Path, results: Sequence[Result]) -> str:
     )
     made = shlex.join(["dppl", _group(results), "report", str(path), "--out", str(folder)])
     text = f"Made by `{made}` from the results of {' and '.join(f'`{command}`' for command in commands)}."
+    # A file may hold cells of several configurations; those of other names than the file's are counted.
     cells = Counter(result["config"] for result in results)
     others = {config: n for config, n in cells.items() if Path(config).stem != path.stem}
     if len(cells) > 1 and others:
@@ -124,6 +126,7 @@ def _group(results: Iterable[Result]) -> str:
 
 def _head(path: Path, folder: Path, results: Sequence[Result]) -> Iterator[Part]:
     done = [result for result in results if result["status"] == DONE]
+    # Cells of one file may have been computed by several versions.
     versions = sorted({", ".join(f"{name} {version}" for name, version in r["software"].items()) for r in done})
     yield Heading(_TITLE, 1)
     yield Text(_made_by(path, folder, results))
@@ -151,21 +154,17 @@ def _head(path: Path, folder: Path, results: Sequence[Result]) -> Iterator[Part]
 def _single_fits(done: list[Result]) -> Iterator[Part]:
     if done:
         yield from winners(done)
-        yield from _tasks(done)
+        for task, results in by_task(done).items():
+            yield Heading(", ".join(task))
+            yield from _accuracy(task, results)
+            yield from metric_tables(task, results, "person_accuracy", "Test accuracy, each person counting once")
+            yield from _minority_accuracy(task, results)
+            yield from _calibration(task, results)
         yield from _units(done)
         yield from comparisons(done)
         yield Heading("Data and time")
         yield from class_sizes(done)
         yield from sizes_and_times(done)
-
-
-def _tasks(done: list[Result]) -> Iterator[Part]:
-    for task, results in by_task(done).items():
-        yield Heading(", ".join(task))
-        yield from _accuracy(task, results)
-        yield from metric_tables(task, results, "person_accuracy", "Test accuracy, each person counting once")
-        yield from _minority_accuracy(task, results)
-        yield from _calibration(task, results)
 
 
 def _units(done: list[Result]) -> Iterator[Part]:
@@ -174,6 +173,7 @@ def _units(done: list[Result]) -> Iterator[Part]:
     for task, results in grouped(private, lambda r: (population_name(r["cell"]), encoder_name(r["cell"]))).items():
         if len({unit_of(result) for result in results}) > 1:
             yield Heading(f"What a promise to persons costs: {', '.join(task)}")
+            # The two are never in one table without a word about it.
             yield Text(
                 "These are different promises: one to a record is far weaker where persons have several, and every row "
                 "and line says which it is."

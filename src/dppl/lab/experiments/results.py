@@ -67,6 +67,7 @@ class ResultsFile:
 
     def _heal(self) -> None:
         content = self._content()
+        # Whatever follows the last line break was cut short by a crash.
         complete, _, torn = content.rpartition(b"\n")
         if not torn:
             return
@@ -108,6 +109,7 @@ def _parse(content: bytes, path: Path) -> list[Result]:
             raise InputError(
                 f"{path}: line {number} is no result of an experiment; remove it, or restore the file."
             ) from None
+        # Numbers of another schema mean something else, so they are not mixed with these.
         if schema != SCHEMA or not isinstance(key, str) or status not in (DONE, FAILED):
             raise InputError(
                 f"{path}: line {number} has schema {schema!r} and status {status!r}; this version reads schema "

@@ -60,6 +60,7 @@ def run_experiment(
     jobs = default_jobs() if jobs is None else jobs
     _validate.positive_integer(jobs=jobs)
     with ResultsFile(path) as results:
+        # A cell is known by its key, whatever the configuration's name or order.
         already = results.done
         cells = [cell for cell in experiment.cells if cell.key not in already]
         started(cells)
@@ -77,6 +78,7 @@ def _compute(cells: Sequence[Cell], datasets: _Specs, jobs: int) -> Iterator[Res
     queue = deque(cells)
     workers = [_Worker(datasets) for _ in range(min(jobs, len(queue)))]
     try:
+        # Each worker has one cell at a time, so that a crash costs one cell.
         for worker in workers:
             worker.give(queue.popleft())
         while busy := {worker.connection: worker for worker in workers if worker.cell is not None}:
@@ -147,6 +149,7 @@ def _environment_of_workers() -> Iterator[None]:
     """Start processes with one BLAS thread, which ignore SIGINT: the runner handles it for all."""
     before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
+    # Signals can be set in the main thread alone.
     in_main = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
     try:

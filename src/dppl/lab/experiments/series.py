@@ -65,6 +65,7 @@ def series(
     there are several.
     """
     results = list(results)
+    # Promises to records and to persons are different; a label says which where there are both.
     units = {unit_of(result) for result in results if result["e"] is not None}
     found: dict[str, Series] = {}
     for notion, group in by_notion(results).items():
@@ -75,6 +76,7 @@ def series(
             method, private = result["cell"]["method"], result["e"] is not None
             unit = f", protecting {unit_of(result)}s" if private and len(units) > 1 else ""
             text = _marked((name or method_name)(result) + notion + unit, result)
+            # The first result of a label makes its series; the others add their values.
             start = Series(text, method, result["tuned"], private, _promise(result), result["adjacency"])
             one = found.setdefault(text, start)
             one.n_public.add(result["data"]["n_public"] or 0)

@@ -66,6 +66,7 @@ def stream_parts(done: list[Result]) -> Iterator[Part]:
         "method, with the same budget and other noise, on one task that holds all records; rules of accumulate differ "
         "there by their noise alone. Non-private is mu = 1e6, whose noise is below the rounding of rows."
     )
+    # A chapter for each stream, in the order of the results; within it, an order that no run changes.
     streams = grouped(done, lambda result: place_of(result["cell"]))
     for task, group in streams.items():
         results = sorted(group, key=_place)
@@ -75,7 +76,10 @@ def stream_parts(done: list[Result]) -> Iterator[Part]:
         yield _heat_map(task, results)
         for metric, title in _METRICS.items():
             yield from metric_tables(task, results, metric, title, bold=False)
-        yield from _costs(task, results)
+        private = [result for result in results if result["notion"] != "none"]
+        # What all tasks cost together, where that is more than the budget of one.
+        if any(map(pays_again, private)):
+            yield from costs(task, private, "Total mu of a record of the first task, over all published models")
     yield Heading("Time and storage")
     yield Table(
         "Seconds of a whole stream, and bytes of the model file after the last task.",
@@ -118,13 +122,6 @@ def _published(results: list[Result]) -> Iterator[Table]:
         )
 
 
-def _costs(task: tuple[str, ...], results: list[Result]) -> Iterator[Table]:
-    """Say what all tasks cost together, where that is more than the budget of one."""
-    private = [result for result in results if result["notion"] != "none"]
-    if any(map(pays_again, private)):
-        yield from costs(task, private, "Total mu of a record of the first task, over all published models")
-
-
 def _over_tasks(task: tuple[str, ...], results: list[Result]) -> Iterator[Picture]:
     for metric, title in (("average_accuracy", "Average accuracy"), ("forgetting", "Average forgetting")):
         panels = [
@@ -162,12 +159,9 @@ def _curves(results: list[Result], metric: str) -> NDArray[np.float64]:
 
 def _matrix(results: list[Result]) -> NDArray[np.float64]:
     """Return mean accuracies on task i after task t; NaN where i comes after t."""
-    sums = [np.array([[*row, *[np.nan] * (len(rows) - len(row))] for row in rows]) for rows in map(_rows, results)]
-    return np.asarray(np.mean(sums, axis=0))
-
-
-def _rows(result: Result) -> Any:
-    return result["stream"]["accuracies"]
+    several = [result["stream"]["accuracies"] for result in results]
+    full = [[[*row, *[np.nan] * (len(rows) - len(row))] for row in rows] for rows in several]
+    return np.asarray(np.mean(full, axis=0))
 
 
 def _kibibytes(results: list[Result]) -> str:

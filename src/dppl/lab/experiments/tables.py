@@ -45,6 +45,7 @@ _BOLD = (
 def winners(done: list[Result]) -> Iterator[Part]:
     """Name the best private method of each setting, wrong examples aside: one table for all data sets."""
     done = [result for result in done if examples_of(result)["wrong"] is None]
+    # Columns are imbalance ratios; rows are data sets and budgets.
     names = list(ratios(done))
     budgets = [result["cell"]["budget"] for result in done]
     yield Heading("Winner per setting and budget")
@@ -71,6 +72,7 @@ def metric_tables(
         several = _series(group, metric)
         if not several:
             continue
+        # Bold in a column is whatever the best is not clearly ahead of.
         leading = {(label, mu) for mu in _budgets(group) for label in _leading(several, mu)} if bold else set()
         seeds = sorted({result["cell"]["seed"] for result in group})
         usual = _usual_seeds(several)
@@ -131,6 +133,7 @@ def _by_budget(
 
 def sizes_and_times(done: list[Result]) -> Iterator[Table]:
     """Give the sizes of classes, and what a fit takes."""
+    # Class sizes are those of one seed: another one draws other rows in the same numbers.
     tasks = by_task(done)
     yield Table(
         "Records per class by imbalance ratio: median and mean (as DPPL-v1, table 1).",
@@ -169,6 +172,7 @@ def _budgets(results: Iterable[Result]) -> dict[float, str]:
 
 
 def _winner(results: list[Result], mu: float) -> str:
+    # Methods under replace-one make another promise, so they cannot win.
     ranked = best((one for one in _series(results) if one.adjacency == "add-remove"), mu)
     if not ranked:
         return _NONE
@@ -184,15 +188,14 @@ def _winner(results: list[Result], mu: float) -> str:
     return f"none: {text} ({margin} to {second.label})"
 
 
-def _leading(several: Iterable[Series], mu: float) -> list[str]:
-    """Return the labels of the best private methods."""
-    ranked = best(several, mu)
-    return [one.label for one, value in ranked if _is_alike(ranked[0][0].at(mu), one.at(mu))]
-
-
-def _is_alike(best_values: list[float], values: list[float]) -> bool:
-    error = difference_error(best_values, values) or 0.0
-    return round(fmean(best_values) - fmean(values), 3) <= max(_ALIKE, 2 * error)
+def _leading(several: Iterable[Series], mu: float) -> Iterator[str]:
+    """Yield the labels of the best private methods."""
+    ranked = [one for one, _ in best(several, mu)]
+    for one in ranked:
+        first, values = ranked[0].at(mu), one.at(mu)
+        error = difference_error(first, values) or 0.0
+        if round(fmean(first) - fmean(values), 3) <= max(_ALIKE, 2 * error):
+            yield one.label
 
 
 def _usual_seeds(several: Iterable[Series]) -> int:

@@ -41,6 +41,7 @@ def tune(
     """
     optuna = optional("optuna", "Optuna", "lab")
     optuna.logging.set_verbosity(logging.WARNING)
+    # The split is by the cell's seed, and the same for every trial.
     fitting, held_out = validation_split(len(y), VALIDATION_SHARE, cell.seed, groups)
     persons = None if groups is None else groups[fitting]
     free = {name: axis for name, axis in method.space.items() if name not in cell.parameters}
@@ -52,6 +53,7 @@ def tune(
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=cell.noise_seed))
     first = cell.noise_seed + 1
     study.optimize(lambda trial: score(_suggest(trial, free), first + 1 + trial.number), n_trials=cell.trials)
+    # The defaults are one more setting, which the search must beat.
     defaults = {name: value for name, value in method.defaults.items() if name in free}
     of_defaults, of_search = score(defaults, first), float(study.best_value)
     return {

@@ -1,34 +1,101 @@
-"""From a model, and what is known beside it, to a report."""
+"""`make_report` reads a model and what is known of it; `Report` has the forms in which that is told."""
 
 from __future__ import annotations
 
+import builtins
+import json
 import os
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dppl.errors import ParameterError
+from dppl.errors import InputError, ParameterError
 from dppl.estimators.model_file import describe
 from dppl.estimators.reported import Reported
 from dppl.finetune.model_file import describe as describe_finetuned
 from dppl.finetune.model_file import is_finetuned
 from dppl.io import Source, holds_embeddings, open_source
-from dppl.report.account import account_of, read_ledger
-from dppl.report.content import content
-from dppl.report.evidence import accuracy_over_budget, evaluation_of, read_evidence
-from dppl.report.gallery import gallery_of, selected_items
-from dppl.report.report import Report
+from dppl.statement.data import FORMAT, account_of, content
+from dppl.statement.evidence import accuracy_over_budget, evaluation_of, read_evidence
+from dppl.statement.pictures import gallery_of, selected_items
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
 
-__all__ = ["Results", "make_report"]
+__all__ = ["Report", "Results", "make_report"]
 
-_FILE = "model.safetensors"
 _Path: TypeAlias = str | os.PathLike[str]
 Results: TypeAlias = _Path | Mapping[str, Any]
+
+
+class Report:
+    """What there is to say of a released model, as data, as Markdown and as a page.
+
+    Each form is a function of the content alone: equal contents give equal pages.
+
+    Parameters
+    ----------
+    content : dict
+        JSON-ready, in the form of docs/report.schema.json, as `dict` returns it.
+
+    Raises
+    ------
+    InputError
+        If it is something else, or of another format.
+
+    Examples
+    --------
+    >>> import dppl, numpy as np
+    >>> model = dppl.MeanPrototypes(dppl.ApproxDP(1, 1e-6), classes=["a", "b"]).fit(np.eye(2), ["a", "b"])
+    >>> report = model.report()
+    >>> Report(report.dict()).html() == report.html()
+    True
+    >>> report.dict()["model"]["classes"]
+    ['a', 'b']
+    """
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        version = content.get("format") if isinstance(content, dict) else None
+        if version != FORMAT:
+            raise InputError(f"a report is a dict of format {FORMAT}; got {version!r}.")
+        self._content = deepcopy(content)
+
+    def dict(self) -> builtins.dict[str, Any]:
+        """Return the content."""
+        return deepcopy(self._content)
+
+    def json(self) -> str:
+        """Return the content as JSON; ASCII, so that it survives every terminal and pipe."""
+        return json.dumps(self._content, indent=2, allow_nan=False) + "\n"
+
+    def markdown(self) -> str:
+        """Return the report as Markdown, without charts and images."""
+        return _rendered("report.md", self._content)
+
+    def html(self) -> str:
+        """Return one page of HTML with everything inside: no script, no network, light and dark, and for print."""
+        return _rendered("page_of_report.html", self._content, top=1)
+
+    def html_snippet(self) -> str:
+        """Return the same as a part of another page, with its style."""
+        return _rendered("snippet.html", self._content, top=2)
+
+    def __repr__(self) -> str:
+        return f"<Report: {self._content['title']}; html(), markdown(), json() and dict() have it>"
+
+    def _repr_html_(self) -> str:
+        """Show the report in a notebook."""
+        return self.html_snippet()
+
+
+def _rendered(template: str, content: dict[str, Any], **values: Any) -> str:
+    from dppl.statement.rendering import rendered  # here, so that making a report needs no templates
+    from dppl.statement.view import view
+
+    return rendered("dppl.statement", template, **content, **values, view=view(content))
 
 
 def make_report(
@@ -49,7 +116,7 @@ def make_report(
         Files of `dppl evaluate --json` and of `dppl bench run` or `dppl continual run`, or what the first prints. At
         most one evaluation and one experiment.
     ledger : Ledger or path or str, default=None
-        That paid for the model; of a path or URL the account is found, and others stay out.
+        That paid for the model; of a path or URL only its account is shown.
     public : Source or path, default=None
         Public images or texts among which the model selected.
     by : str, default=None
@@ -77,18 +144,20 @@ def make_report(
     """
     description, digest, file = _of_file(Path(model)) if isinstance(model, str | os.PathLike) else _of_model(model)
     evaluation = accuracy = None
-    for name, found in map(_read, _several(results)):
-        if isinstance(found, Mapping):
+    for one in [results] if isinstance(results, str | os.PathLike | Mapping) else results:
+        evidence, name = (one, "") if isinstance(one, Mapping) else (read_evidence(Path(one)), Path(one).name)
+        if isinstance(evidence, Mapping):
             if evaluation is not None:
                 raise ParameterError("results must hold one evaluation at most; got two.")
-            evaluation = evaluation_of(found, description["classes"])
+            evaluation = evaluation_of(evidence, description["classes"])
         else:
             if accuracy is not None:
                 raise ParameterError("results must hold one experiment at most; got two.")
-            accuracy = accuracy_over_budget(found, description["estimator"], name)
-    books = None
+            accuracy = accuracy_over_budget(evidence, description["estimator"], name)
+    # Books may hold accounts of other data sets, which must not reach the page.
+    account = None
     if ledger is not None:
-        books = read_ledger(ledger) if isinstance(ledger, str | os.PathLike) else [ledger.to_dict()]
+        account = account_of(_books(ledger), description["guarantee"]["ledger_entry"], digest)
     return Report(
         content(
             description,
@@ -97,7 +166,7 @@ def make_report(
             by=by,
             evaluation=evaluation,
             accuracy=accuracy,
-            ledger=None if books is None else account_of(books, description["guarantee"]["ledger_entry"], digest),
+            ledger=account,
             gallery=None if public is None else _gallery(description, public),
         )
     )
@@ -114,18 +183,19 @@ def _of_model(model: Reported) -> tuple[dict[str, Any], str, str]:
         raise ParameterError(
             f"must be a fitted classifier of dppl, or its file; got {type(model).__name__}.", parameter="model"
         )
+    # The report is of the file that a reader gets, so the model is written as `save` writes it, and read back.
     with TemporaryDirectory() as folder:
-        path = Path(folder) / _FILE
+        path = Path(folder) / "model.safetensors"
         model.save(path)
         return _of_file(path)
 
 
-def _several(results: Results | Sequence[Results]) -> Sequence[Results]:
-    return [results] if isinstance(results, str | os.PathLike | Mapping) else results
+def _books(ledger: Ledger | _Path) -> list[dict[str, Any]]:
+    if not isinstance(ledger, str | os.PathLike):
+        return [ledger.to_dict()]
+    from dppl.kernel.privacy.ledger import accounts  # here, because the database comes with it
 
-
-def _read(one: Results) -> tuple[str, Any]:
-    return ("", one) if isinstance(one, Mapping) else (Path(one).name, read_evidence(Path(one)))
+    return [account.to_dict() for account in accounts(ledger)]
 
 
 def _gallery(description: Mapping[str, Any], public: Source | _Path) -> dict[str, Any]:
@@ -134,6 +204,7 @@ def _gallery(description: Mapping[str, Any], public: Source | _Path) -> dict[str
             f"is for models that select public rows (PublicPrototypes); {description['estimator']} selects none.",
             parameter="public",
         )
+    # Positions would be of the table that was embedded, whose order the pool need not have.
     ids = description.get("public_ids")
     if ids is None:
         raise ParameterError(

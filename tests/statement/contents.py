@@ -3,10 +3,10 @@
 import numpy as np
 
 import dppl
-from dppl.report import Report
-from dppl.report.content import content
-from dppl.report.evidence import evaluation_of
-from dppl.report.making import _of_model
+from dppl.statement import Report
+from dppl.statement.data import content
+from dppl.statement.evidence import evaluation_of
+from dppl.statement.report import _of_model
 
 # German, Arabic, an emoji of several characters, markup of three kinds, and a long one.
 NAMES = [

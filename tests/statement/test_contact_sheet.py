@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dppl.cards import contact_sheet
-from dppl.cards.contact_sheet import GAP, NAME_WIDTH, TILE
+from dppl.statement import contact_sheet
+from dppl.statement.pictures import GAP, NAME_WIDTH, TILE
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from browsing import NARROW, WIDE
-from report.contents import NAMES, everything
+from statement.contents import NAMES, everything
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("browser")]  # first, as it skips
 

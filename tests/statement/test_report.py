@@ -19,13 +19,14 @@ from dppl.kernel.privacy.guarantee import Guarantee
 from dppl.lab.experiments.config import NO_NOISE, Cell
 from dppl.lab.experiments.streams import Stream
 from dppl.prototypes import LinearProbe
-from dppl.report import Report, make_report
-from dppl.report.content import content
-from dppl.report.evidence import accuracy_over_budget, evaluation_of, read_evidence
-from dppl.report.gallery import gallery_of
-from dppl.report.making import _of_model
-from dppl.report.view import at_most, view
-from report.contents import NAMES, account, evaluated, everything, fitted, gallery, panels
+from dppl.statement import Report, make_report
+from dppl.statement.data import content
+from dppl.statement.evidence import accuracy_over_budget, evaluation_of, read_evidence
+from dppl.statement.pictures import gallery_of
+from dppl.statement.rendering import at_most
+from dppl.statement.report import _of_model
+from dppl.statement.view import view
+from statement.contents import NAMES, account, evaluated, everything, fitted, gallery, panels
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
@@ -479,7 +480,7 @@ def test_what_a_report_says_of_itself_and_of_defaults():
 
 @pytest.mark.parametrize("shares", [(0.0, 0.0), (0.5, 0.25), (1.0, 1.0)])
 def test_squares_of_mu_add(shares):
-    from dppl.report.account import _share
+    from dppl.statement.data import _share
 
     spent, share = shares
     assert _share({"mu": 2 * spent}, {"mu": 2.0}) == share

@@ -1,4 +1,4 @@
-"""What of a report's content a page shows at once, and its charts: nothing here computes a number anew."""
+"""What of a statement a page shows at once, and its charts: nothing here computes a number anew."""
 
 from __future__ import annotations
 
@@ -8,43 +8,49 @@ from statistics import fmean
 from typing import Any
 
 from dppl.kernel.privacy.budgets import USUAL_DELTA, rounded_up
-from dppl.pages import Axis, Line, bar, breakable, chart, swatch
+from dppl.statement.charts import Axis, Line, chart
+from dppl.statement.rendering import at_most, breakable, percent, short
 
 __all__ = ["view"]
 
 # Rows that stand open. The next ones are folded, as many as fit into so many bytes, so that a page stays under 500 kB
 # whatever the classes are called; the JSON form has all.
-_OPEN_CLASSES, _OPEN_CONFUSIONS, _OPEN_PANELS = 20, 15, 4
+_OPEN_CLASSES, _OPEN_CONFUSIONS = 20, 15
 _CLASS_BYTES, _CONFUSION_BYTES, _SELECTED_BYTES = 150_000, 25_000, 60_000
 # The list of classes is short where a table has most of them.
-_NAME_BYTES, _NAME_BYTES_BESIDE_A_TABLE = 100_000, 25_000
-_PANELS, _LINES, _MATRIX, _RELEASES, _CHARGES = 12, 6, 20, 40, 30
-# Of a row beside the names in it, and of an entry of a list.
+_NAME_BYTES, _NAME_BYTES_WITH_A_TABLE = 100_000, 25_000
+_PANELS, _LINES, _MATRIX, _CHARGES = 12, 6, 20, 30
+# Of a row around the names in it, and of an entry of a list.
 _ROW_BYTES, _ENTRY_BYTES = 130, 40
-_LETTERS = 60
 _SHARES = [(place / 4, f"{25 * place} %") for place in range(5)]
 _RARE = [(1e-4, "0.01 %"), (1e-3, "0.1 %"), (1e-2, "1 %"), (1e-1, "10 %"), (1.0, "100 %")]
 _GUESSING = [10 ** (place / 10) for place in range(-40, 1)]
 
 
 def view(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the templates show beside the content."""
-    classes, selected = content["model"]["classes"], content["model"]["selected"]
-    most = _NAME_BYTES if content["evaluation"] is None else _NAME_BYTES_BESIDE_A_TABLE
-    named = fitting(classes, most, lambda name: [name], _ENTRY_BYTES)
-    releases = content["guarantee"]["releases"]
+    """Return what templates show that the content does not hold as it is."""
+    classes, selected, ledger = content["model"]["classes"], content["model"]["selected"], content["ledger"]
+    evaluation, accuracy = content["evaluation"], content["accuracy"]
+    looks: dict[str, int] = {}
+    rows = [(name, ", ".join(map(short, several[:10]))) for name, several in zip(classes, selected or [], strict=False)]
     return {
-        "short": short,
-        "percent": percent,
-        "at_most": at_most,
-        "classes": {"named": named, "rest": len(classes) - len(named)},
-        "selected": [] if selected is None else _fitting_rows(zip(classes, selected, strict=True)),
-        "releases": {"shown": releases[:_RELEASES], "rest": max(len(releases) - _RELEASES, 0)},
-        "curves": _curves(content["guarantee"]),
-        "ledger": None if content["ledger"] is None else _ledger(content["ledger"]),
-        "accuracy": _accuracy(content["accuracy"], content["guarantee"]["mu"]),
-        "evaluation": None if content["evaluation"] is None else _evaluation(content["evaluation"]),
-        **_rows(content),
+        "classes": fitting(
+            classes, _NAME_BYTES if evaluation is None else _NAME_BYTES_WITH_A_TABLE, lambda name: [name], _ENTRY_BYTES
+        ),
+        "selected": fitting(rows, _SELECTED_BYTES, lambda row: [row[0], *row[1].split(", ")]),
+        "curves": _curves(content["guarantee"]["curve"]),
+        # The charge that paid, and the latest others.
+        "charges": []
+        if ledger is None
+        else [
+            one
+            for place, one in enumerate(ledger["releases"], _CHARGES - len(ledger["releases"]))
+            if place >= 0 or one["number"] == ledger["number"]
+        ],
+        "panels": []
+        if accuracy is None
+        else [_panel(one, content["guarantee"]["mu"], looks) for one in accuracy["panels"][:_PANELS]],
+        "evaluation": None if evaluation is None else _evaluation(evaluation),
     }
 
 
@@ -61,127 +67,27 @@ def fitting(
     return kept
 
 
-def _fitting_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
-    joined = [(name, ", ".join(short(one) for one in several[:10])) for name, several in rows]
-    return fitting(joined, _SELECTED_BYTES, lambda row: [row[0], *row[1].split(", ")])
-
-
-def short(name: str) -> str:
-    """Cut a long name; the JSON form has all of it."""
-    return name if len(name) <= _LETTERS else name[: _LETTERS - 1] + "…"
-
-
-def percent(share: float | None) -> str:
-    """Write a share with one digit; a dash where there is none.
-
-    >>> percent(0.9876), percent(1.0), percent(None)
-    ('98.8 %', '100 %', '–')
-    """
-    return "–" if share is None else f"{100 * share:.1f}".removesuffix(".0") + " %"
-
-
-def at_most(share: float) -> str:
-    """Write a bound, rounded up to a hundredth of a per cent.
-
-    >>> at_most(0.018251), at_most(0.9999999)
-    ('1.83 %', '100 %')
-    """
-    return f"{min(math.ceil(10_000 * share), 10_000) / 100:g} %"
-
-
-def _rows(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of the Markdown form."""
-    guarantee, evaluation, gallery = content["guarantee"], content["evaluation"], content["gallery"]
-    rows: dict[str, Any] = {
-        "curve_rows": [(f"{100 * rate:.3g} %", at_most(found)) for rate, found in guarantee["curve"]],
-        "release_rows": [_release(one) for one in guarantee["releases"]],
-    }
-    if evaluation is not None:
-        shown = sorted((one for one in evaluation["per_class"] if one["n"]), key=_by_accuracy)
-        rows["class_rows"] = [
-            (short(one["class"]) + " (minority)" * one["minority"], one["n"], percent(one["accuracy"])) for one in shown
-        ]
-        rows["confusion_rows"] = [
-            (short(one["class"]), short(one["predicted"]), one["n"], percent(one["share"]))
-            for one in evaluation["confusions"][:_OPEN_CONFUSIONS]
-        ]
-    if gallery is not None:
-        rows["gallery_rows"] = [
-            (short(one["class"]), " / ".join(item.get("text", item["id"]) for item in one["items"]))
-            for one in gallery["classes"]
-        ]
-    return rows
-
-
-def _release(one: Mapping[str, Any]) -> tuple[str, str, str]:
-    several = one["times"] > 1
-    return (
-        f"{one['times']} times: " * several + f"{one['statistic']}, by the {one['drawn']}",
-        ", ".join([f"{one['norm']} sensitivity {one['sensitivity']}", *one["parameters"]]),
-        ", ".join(one["cost"]) + " each" * several,
-    )
-
-
-def _by_accuracy(one: Mapping[str, Any]) -> tuple[float, str]:
-    return one["accuracy"], one["class"]
-
-
-def _curves(guarantee: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _curves(curve: Sequence[Sequence[float]]) -> list[tuple[str, dict[str, Any]]]:
     """Draw the trade-off curve twice: as a whole, and where false alarms are rare."""
-    curve = [(rate, found) for rate, found in guarantee["curve"]]
-    found = Axis("members found, at most", 0.0, 1.0, _SHARES)
-    texts = (
+    points = [(rate, power) for rate, power in curve]
+    # A screen reader hears three points of the curve; the table below it has all.
+    near = (min(points, key=lambda point: abs(math.log(point[0] / rate))) for rate in (0.001, 0.01, 0.1))
+    said = " ".join(
         f"At a false-alarm rate of {100 * rate:g} % an attacker finds at most {at_most(power)} of the members."
-        for rate, power in _near(curve, (0.001, 0.01, 0.1))
+        for rate, power in near
     )
-    said = " ".join(texts)
+    label = "members found, at most"
+    # Any guess finds all members where it suspects everybody, so the curve ends at (1, 1).
+    whole = Line([(0.0, points[0][1]), *points, (1.0, 1.0)], 0, strong=True)
+    rare = Line([*points, (1.0, 1.0)], 0, strong=True)
+    guessing = Line([(0, 0), (1, 1)], None), Line([(x, x) for x in _GUESSING], None)
     all_rates = Axis("false alarms among others", 0.0, 1.0, _SHARES)
     rarely = Axis("false alarms among others (logarithmic)", 1e-4, 1.0, _RARE, log=True)
-    whole = [(0.0, curve[0][1]), *curve, (1.0, 1.0)]
+    logarithmic = f"The same curve with a logarithmic scale of false alarms. {said}"
     return [
-        {
-            "name": "At all false-alarm rates",
-            "chart": chart(
-                [Line([(0, 0), (1, 1)], None), Line(whole, 0, strong=True)],
-                all_rates,
-                found,
-                f"Trade-off curve. {said}",
-            ),
-        },
-        {
-            "name": "At rare false alarms",
-            "chart": chart(
-                [Line([(x, x) for x in _GUESSING], None), Line([*curve, (1.0, 1.0)], 0, strong=True)],
-                rarely,
-                found,
-                f"The same curve with a logarithmic scale of false alarms. {said}",
-            ),
-        },
+        ("At all false-alarm rates", chart([guessing[0], whole], all_rates, label, f"Trade-off curve. {said}")),
+        ("At rare false alarms", chart([guessing[1], rare], rarely, label, logarithmic)),
     ]
-
-
-def _near(curve: Sequence[tuple[float, float]], rates: Sequence[float]) -> list[tuple[float, float]]:
-    return [min(curve, key=lambda point: abs(math.log(point[0] / rate))) for rate in rates]
-
-
-def _ledger(ledger: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the charge that paid, and the latest others."""
-    own = [one for one in ledger["releases"] if one["number"] == ledger["number"]]
-    others = [one for one in ledger["releases"] if one["number"] != ledger["number"]][-_CHARGES:]
-    shown = sorted([*own, *others], key=lambda one: int(one["number"]))
-    return {"bar": bar(ledger["share"]), "shown": shown, "rest": len(ledger["releases"]) - len(shown)}
-
-
-def _accuracy(accuracy: Mapping[str, Any] | None, mu: float | None) -> dict[str, Any] | None:
-    if accuracy is None:
-        return None
-    looks: dict[str, int] = {}
-    panels = [_panel(one, mu, looks) for one in accuracy["panels"][:_PANELS]]
-    return {
-        "open": panels[:_OPEN_PANELS],
-        "folded": panels[_OPEN_PANELS:],
-        "rest": max(len(accuracy["panels"]) - _PANELS, 0),
-    }
 
 
 def _panel(panel: Mapping[str, Any], mu: float | None, looks: dict[str, int]) -> dict[str, Any]:
@@ -197,9 +103,9 @@ def _panel(panel: Mapping[str, Any], mu: float | None, looks: dict[str, int]) ->
     for one in drawn:
         looks.setdefault(one["label"], len(looks))
     best = max(references, key=_mean, default=None)
-    legend = [{"swatch": swatch(looks[one["label"]]), "label": one["label"], "own": one["own"]} for one in drawn]
+    legend: list[tuple[int | None, str, bool]] = [(looks[one["label"]], one["label"], one["own"]) for one in drawn]
     if best is not None:
-        legend.append({"swatch": swatch(None), "label": best["label"], "own": False})
+        legend.append((None, best["label"], False))
     shown = [*drawn, *references, *(one for one in lines if one not in drawn)]
     return {
         "name": panel["name"],
@@ -227,14 +133,13 @@ def _over_budget(
     x: Axis,
     mu: float | None,
     looks: Mapping[str, int],
-) -> str:
+) -> dict[str, Any]:
     shapes = [_line(one, looks[one["label"]]) for one in reversed(lines)]
     if reference is not None:
         shapes.insert(0, Line([(x.low, _mean(reference)), (x.high, _mean(reference))], None))
     said = "; ".join(f"{one['label']}: {_ends(one)}" for one in lines)
     mark = None if mu is None or not x.low <= mu <= x.high else (mu, "this model")
-    y = Axis("balanced accuracy", 0.0, 1.0, _SHARES)
-    return chart(shapes, x, y, f"Balanced accuracy over the budget. {said}", mark=mark)
+    return chart(shapes, x, "balanced accuracy", f"Balanced accuracy over the budget. {said}", mark)
 
 
 def _budgets(places: Sequence[float], epsilons: Mapping[float, str], mu: float | None) -> Axis:
@@ -286,14 +191,16 @@ def _cell(one: Mapping[str, Any], place: float) -> str:
 
 
 def _evaluation(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    # A class without records has no accuracy to show.
     measured = [one for one in evaluation["per_class"] if one["n"]]
-    rows = sorted(measured, key=_by_accuracy)
+    rows = sorted(measured, key=lambda one: (one["accuracy"], one["class"]))
+    # The lowest accuracies stand open: those are what a reader must not miss.
     folded = fitting(rows[_OPEN_CLASSES:], _CLASS_BYTES, lambda one: [one["class"]])
     confusions = evaluation["confusions"]
     more = fitting(confusions[_OPEN_CONFUSIONS:], _CONFUSION_BYTES, lambda one: [one["class"], one["predicted"]])
     return {
-        "open": [{**one, "bar": bar(one["accuracy"])} for one in rows[:_OPEN_CLASSES]],
-        "folded": [{**one, "bar": ""} for one in folded],
+        "open": rows[:_OPEN_CLASSES],
+        "folded": folded,
         "rest": max(len(rows) - _OPEN_CLASSES, 0) - len(folded),
         "unmeasured": len(evaluation["per_class"]) - len(measured),
         "n_minority": sum(one["minority"] for one in measured),
@@ -309,22 +216,24 @@ def _matrix(measured: Sequence[Mapping[str, Any]], confusions: Sequence[Mapping[
     order = dict.fromkeys(name for one in confusions for name in (one["class"], one["predicted"]))
     order |= dict.fromkeys(one["class"] for one in measured)
     names = list(order)[:_MATRIX]
+    # The diagonal follows from sizes and accuracies; confusions list the rest.
     sizes = {one["class"]: one["n"] for one in measured}
     counts = {(one["class"], one["predicted"]): one["n"] for one in confusions}
     counts |= {(one["class"], one["class"]): round(one["n"] * one["accuracy"]) for one in measured}
-    rows = [
-        {
-            "class": name,
-            "cells": [_shade(counts.get((name, other), 0), sizes.get(name, 0), name == other) for other in names],
-        }
-        for name in names
-    ]
+    rows = []
+    for name in names:
+        size = sizes.get(name, 0)
+        cells = [(counts.get((name, other), 0), name == other) for other in names]
+        # A cell is shaded by its share of the class: none, up to 10, 30, 60 and 100 %.
+        shades = [sum(size and n / size > bound for bound in (0.0, 0.1, 0.3, 0.6)) for n, _ in cells]
+        rows.append(
+            {
+                "class": name,
+                "cells": [
+                    {"n": n, "style": f"h{shade}" + " right" * right}
+                    for (n, right), shade in zip(cells, shades, strict=True)
+                ],
+            }
+        )
     numbered = any(len(name) > 3 for name in names)  # columns have no room for more
     return {"names": names, "rows": rows, "whole": len(order) <= _MATRIX, "numbered": numbered}
-
-
-def _shade(n: int, size: int, right: bool) -> dict[str, Any]:
-    """Return a cell with its shade, by the share of the class: none, up to 10, 30, 60 and 100 %."""
-    share = n / size if size else 0.0
-    level = sum(share > bound for bound in (0.0, 0.1, 0.3, 0.6))
-    return {"n": n, "style": f"h{level}" + (" right" if right else "")}

@@ -54,9 +54,11 @@ def evaluation_of(found: Mapping[str, Any], classes: Sequence[Any]) -> dict[str,
         ) from None
     if [name for name, _, _ in each] != [str(name) for name in classes]:
         raise InputError("the evaluation is of a model with other classes; evaluate this model.")
+    # No class can be taken for others more often than it has records.
     sizes = {name: n for name, n, _ in each}
     if any(not {one, other} <= sizes.keys() or n > sizes[one] for one, other, n in pairs):
         raise InputError("the evaluation has confusions that its classes cannot have; make it again.")
+    # The smallest quarter of the classes that have records here, as experiments count minorities.
     measured = [name for name, n, _ in each if n]
     smallest = {measured[place] for place in minority_classes([sizes[name] for name in measured])}
     return {

@@ -1,0 +1,229 @@
+"""What a statement says of a model: one JSON-ready dictionary in the form of docs/report.schema.json.
+
+A model file holds nothing private. Whatever else is shown was measured on records that somebody names, and is no part
+of the guarantee; the dictionary keeps it apart.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dppl._fingerprint import Fingerprint, in_short
+from dppl.encoders.presets import PRESETS
+from dppl.errors import InputError
+from dppl.estimators.registry import BY_METHOD, BY_NAME
+from dppl.kernel.privacy import ApproxDP, Guarantee
+from dppl.kernel.privacy.budgets import rounded_up
+from dppl.statement import words
+from dppl.statement.words import figures, in_a_row, in_words, rounded_down
+
+__all__ = ["FORMAT", "account_of", "content", "scheme_of", "task_of", "uri_of"]
+
+FORMAT = 1
+# False-positive rates of the trade-off curve: evenly, and for rare false alarms on a logarithmic scale.
+_EVENLY = [place / 50 for place in range(1, 50)]
+_RARELY = [10 ** (place / 5) for place in range(-20, -8)]
+_LETTERS = 300  # of a parameter
+# Encoders by what they embed; of others only whoever has them knows it.
+_ENCODERS = {"text-classification": ("minilm", "st"), "image-classification": ("pixels", "timm", *PRESETS)}
+_TASKS = {
+    "text-classification": ("A private classifier of texts", "a text"),
+    "image-classification": ("A private classifier of images", "an image"),
+    "tabular-classification": ("A private classifier of embeddings", "an embedding"),
+}
+
+
+def content(
+    description: Mapping[str, Any],
+    *,
+    sha256: str,
+    file: str = "model.safetensors",
+    by: str | None = None,
+    evaluation: Mapping[str, Any] | None = None,
+    accuracy: Mapping[str, Any] | None = None,
+    ledger: Mapping[str, Any] | None = None,
+    gallery: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return what is known of a model from its file, and from what its publisher measured and paid."""
+    guarantee = Guarantee.from_dict(description["guarantee"])
+    # Ids of the public rows that a model selected for each class, or else their positions.
+    selected = description.get("public_ids") or description.get("public_indices")
+    title, item = _TASKS[task_of(description)]
+    return {
+        "format": FORMAT,
+        "title": title,
+        "model": {
+            "file": file,
+            "sha256": sha256,
+            "by": by,
+            "estimator": description["estimator"],
+            "does": _does(description, item),
+            "facts": _facts(description, guarantee),
+            "classes": [str(name) for name in description["classes"]],
+            "descriptions": (description.get("examples") or {}).get("texts"),
+            "selected": None if selected is None else [[str(name) for name in several] for several in selected],
+        },
+        "guarantee": {
+            "sentence": guarantee.summary(),
+            "numbers": [list(row) for row in words.table(guarantee)],
+            "mu": guarantee.mu,
+            "fit_for_release": guarantee.fit_for_release,
+            "exact": guarantee.exact,
+            "notion": guarantee.budget.notion,
+            "budget": guarantee.budget.to_dict(),
+            "unit": guarantee.unit,
+            "adjacency": guarantee.adjacency,
+            # False-positive rates, and the largest true-positive rate there.
+            "curve": [[rate, guarantee.true_positive_rate(rate)] for rate in sorted({*_RARELY, *_EVENLY})],
+            "releases": [
+                {
+                    "statistic": release.statistic,
+                    "drawn": release.drawn,
+                    "times": times,
+                    "norm": release.norm,
+                    "sensitivity": words.sensitivity(release),
+                    "parameters": words.noise(release),
+                    "cost": [f"{name} = {rounded_up(value)}" for name, value in release.cost.items()],
+                }
+                for release, times in in_a_row(guarantee.releases)
+            ],
+            "details": [[heading, list(items)] for heading, items in words.details(guarantee)],
+        },
+        "ledger": None if ledger is None else dict(ledger),
+        "accuracy": None if accuracy is None else dict(accuracy),
+        "evaluation": None if evaluation is None else dict(evaluation),
+        "gallery": None if gallery is None else dict(gallery),
+        "checks": _checks(description, guarantee, file, ledger is not None),
+    }
+
+
+def _does(description: Mapping[str, Any], item: str) -> str:
+    """Say in two sentences what the model does, and how."""
+    n_classes = f"{len(description['classes']):,}"
+    entry = BY_NAME.get(description["estimator"])
+    method = description["estimator"] if entry is None or entry.label is None else entry.label
+    encoder = description["encoder"]
+    named = "a public encoder that the file does not name" if encoder is None else in_short(encoder)
+    # Fine-tuned networks have no lattice: what they take are images.
+    if "lattice" not in description:
+        network = "which the file does not name" if encoder is None else named
+        return (
+            f"It gives {item} one of {n_classes} classes. {description['n_trained']:,} weights of a public network "
+            f"({network}) were trained on private records; all others are as they were published."
+        )
+    width = description["lattice"]["n_features"]
+    if item == "an embedding":
+        return (
+            f"It takes embeddings of {width} numbers, by {named}, and gives each one of {n_classes} classes. "
+            f"Method: {method}."
+        )
+    return (
+        f"It gives {item} one of {n_classes} classes. The frozen public encoder {named} turns {item} into {width} "
+        f"numbers; what they mean was learned from private records. Method: {method}."
+    )
+
+
+def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[str]]:
+    """Say who made the model with what, as names and values."""
+    rows = [
+        ("estimator", description["estimator"]),
+        ("encoder", "not named" if description["encoder"] is None else in_short(description["encoder"])),
+        ("written by", description["written_by"]),
+        ("software", ", ".join(f"{name} {version}" for name, version in sorted(guarantee.software.items()))),
+        *(
+            (name.replace("_", " "), str(value))
+            for name, value in sorted(description["parameters"].items())
+            if value is not None  # the default, which says nothing
+        ),
+    ]
+    return [[name, str(value)[:_LETTERS]] for name, value in rows]
+
+
+def _checks(description: Mapping[str, Any], guarantee: Guarantee, file: str, paid: bool) -> list[dict[str, str]]:
+    """Return how a reader checks what the page says: what for, and the command."""
+    name = shlex.quote(file)
+    checks = [
+        ("The file is the one that this page is about", f"sha256sum {name}"),
+        ("Everything that it promises, computed anew from its releases", f"dppl show {name}"),
+        ("The same for programs, in the form of docs/statement.schema.json", f"dppl show {name} --json"),
+    ]
+    if paid:
+        checks.append(("What the account of its data set has paid for", "dppl ledger show LEDGER"))
+    entry = BY_NAME.get(description["estimator"])
+    budget = guarantee.budget.to_dict()
+    if entry is not None and entry.method in BY_METHOD and any(budget.values()):
+        cost = [f"--{name} {value:g}".replace("e-0", "e-") for name, value in budget.items() if value]
+        relation = [] if guarantee.adjacency == "add-remove" else [f"--options adjacency={guarantee.adjacency}"]
+        command = " ".join(["dppl audit", entry.method, *cost, *relation])
+        checks.append(("What the method leaks on worst-case data", command))
+    return [{"what": what, "command": command} for what, command in checks]
+
+
+def uri_of(encoder: str | None) -> str:
+    """Return the address of an encoder from its fingerprint; nothing where there is none."""
+    try:
+        return "" if encoder is None else Fingerprint.parse(encoder).uri
+    except InputError:
+        return ""
+
+
+def scheme_of(encoder: str | None) -> str:
+    """Return the kind of an encoder, such as ``hf`` or ``minilm``."""
+    return uri_of(encoder).partition("?")[0].partition(":")[0]
+
+
+def task_of(description: Mapping[str, Any]) -> str:
+    """Return what hubs call the task: of a model whose encoder does not say it, that of rows of numbers."""
+    if "lattice" not in description:
+        return "image-classification"
+    scheme = scheme_of(description["encoder"])
+    return next((task for task, schemes in _ENCODERS.items() if scheme in schemes), "tabular-classification")
+
+
+def account_of(books: Iterable[Mapping[str, Any]], entry: str | None, sha256: str) -> dict[str, Any]:
+    """Return the account that paid for a model. Accounts of other data sets stay out.
+
+    It is the one that holds the charge `entry`, or, where the guarantee names none, the hash of the model file.
+    """
+    for book in books:
+        for release in book["releases"]:
+            # Two ledgers may number their charges alike, so the page says when the hash is of another file.
+            same_file = release["model_sha256"] == sha256
+            names_it = entry == f"{book['dataset']}, release {release['number']}"
+            if names_it or (entry is None and same_file):
+                return {
+                    **{name: book[name] for name in ("dataset", "adjacency", "unit", "accounting")},
+                    "number": release["number"],
+                    "same_file": same_file,
+                    "budget": in_words(book["budget"]),
+                    "spent": in_words(book["spent"]),
+                    "left": rounded_down(book["left"], book["budget"]),
+                    "share": _share(book["spent"], book["budget"]),
+                    "releases": [
+                        {
+                            **{name: one[name] for name in ("number", "estimator", "mechanism", "status")},
+                            "date": one["charged_at"].partition("T")[0],
+                            "cost": figures(one["cost"]),
+                        }
+                        for one in book["releases"]
+                    ],
+                }
+    raise InputError("no account of the ledger paid for this model; name the ledger that did.")
+
+
+def _share(spent: Mapping[str, float], budget: Mapping[str, float]) -> float:
+    """Return how much of a budget is spent, in what adds up: squares of mu, and else the parameter itself.
+
+    Of (ε, δ) that is the mu that it allows.
+    """
+    name = next(iter(budget))
+    if not spent[name]:
+        return 0.0
+    if "delta" in budget:
+        # The squares of what both allow in Gaussian noise are in proportion to what they spend.
+        mus = [ApproxDP(one[name], budget["delta"]).gaussian_allowance().mu for one in (spent, budget)]
+        return _share({"mu": mus[0]}, {"mu": mus[1]})
+    share = spent[name] / budget[name]
+    return min(share**2 if name == "mu" else share, 1.0)
