@@ -36,8 +36,9 @@ from torch import nn
 from dppl import ApproxDP, GaussianDP, SoftmaxPrototypes
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble
 from dppl.estimators import descent
-from dppl.finetune import FilmEnsemble, SparseFinetuner, select_weights
+from dppl.finetune import SparseFinetuner, select_weights
 from dppl.finetune.gradients import NetworkGradients
+from dppl.lab import FilmEnsemble
 from dppl.lab.streams import class_incremental, shuffled
 
 DELTA, SEEDS, EPSILONS = 1e-5, (0, 1, 2), (0.5, 1.0, 1.5, np.inf)

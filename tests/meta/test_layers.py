@@ -8,7 +8,8 @@ from pathlib import Path
 
 import dppl
 from dppl.estimators.registry import ENTRIES
-from dppl.finetune import DPTrainer, FilmEnsemble, SparseFinetuner
+from dppl.finetune import DPTrainer, SparseFinetuner
+from dppl.lab import FilmEnsemble
 from loops import loop
 
 SOURCE = Path(dppl.__file__).parent

@@ -61,6 +61,22 @@ class FrozenModel:
         _refuse_changing_positions(self._model)
         self.only_rows = 1 if _has_experts(self._model) else None
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What a `Network` of this model takes from it."""
+        return {
+            "dtype": self.dtype,
+            "device": self.device,
+            "compute": self,
+            "only_rows": self.only_rows,
+            "pool": self.pool,
+            "state": self.state,
+        }
+
+    def batch_rows(self, on_cpu: int) -> int:
+        """Return the number of rows of a batch to try first."""
+        return on_cpu if self.device == "cpu" else 256
+
     def poolers(self, probe: Callable[[], NDArray[np.float32]]) -> dict[str, bool]:
         """Return for each parameter of a module called "pooler" whether embeddings depend on that module.
 

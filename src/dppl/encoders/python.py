@@ -36,14 +36,9 @@ def load(source: Source, device: str, precision: str) -> ImageNetwork:
         preprocessing=str(preprocessing),
         pooling="none" if head is None else f"the input of {head}",
         versions=versions,
-        dtype=frozen.dtype,
-        device=frozen.device,
         prepare=preprocessing,
-        compute=frozen,
-        only_rows=frozen.only_rows,
-        batch_rows=8 if frozen.device == "cpu" else 256,
-        pool=frozen.pool,
-        state=frozen.state,
+        batch_rows=frozen.batch_rows(8),
+        **frozen.fields,
     )
 
 

@@ -17,18 +17,11 @@ import numpy as np
 from dppl._optional import optional
 from dppl.encoders.fixed import Network
 from dppl.encoders.frozen import FrozenModel, load_torch
-from dppl.encoders.hub import (
-    IMAGE_FILES,
-    contents,
-    digest,
-    loading,
-    model_folder,
-    preprocessing_digest,
-    tokenizer_files,
-)
-from dppl.encoders.images import ImageNetwork, pattern
+from dppl.encoders.hub import IMAGE_FILES, contents, digest, loading, model_folder, tokenizer_files
+from dppl.encoders.images import pattern
 from dppl.encoders.load import Source
-from dppl.encoders.tokens import TextNetwork, Tokens, tokenise, vocabulary
+from dppl.encoders.tokens import TextNetwork, Tokens, tokenise
+from dppl.encoders.transformers import image_network, text_network
 from dppl.errors import InputError, ParameterError
 
 __all__ = ["load"]
@@ -51,19 +44,23 @@ def load(source: Source, device: str, precision: str) -> Network:
         return model({**tensors, **constants})["sentence_embedding"]
 
     frozen = FrozenModel(torch, model, call, device, precision)
-    shared = {
+    described = {
         "library": "sentence-transformers",
-        "weights": "",  # when it is known which of them count
         "pooling": " > ".join(type(module).__name__ for module in model),
         "versions": f"sentence-transformers {library.__version__}, torch {torch.__version__}",
-        "dtype": frozen.dtype,
-        "device": frozen.device,
-        "compute": frozen,
-        "only_rows": frozen.only_rows,
-        "pool": frozen.pool,
-        "state": frozen.state,
     }
-    network: Network = _texts(model, folder, prompt, shared) if modality == "text" else _images(model, folder, shared)
+    network: Network
+    if modality == "text":
+        network = _texts(frozen, folder, model, prompt, described)
+    else:
+        if set(_features(model, pattern(0), None)[0]) != {"pixel_values"}:
+            raise ParameterError(f"{folder.name} takes more than the pixels of an image; dppl cannot batch its inputs.")
+        processor = getattr(model.processor, "image_processor", model.processor)
+
+        def pixels(image: Any) -> Any:
+            return _features(model, image, None)[0]["pixel_values"]
+
+        network = image_network(frozen, folder, processor, pixels, _places(folder), **described)
     poolers = frozen.poolers(network.probe)
     description = digest(contents(folder, _configurations(folder, model)))
     network.weights = frozen.weights(description, poolers)
@@ -123,34 +120,14 @@ def _features(model: Any, item: Any, prompt: str | None) -> tuple[dict[str, Any]
     return arrays, {name: value for name, value in features.items() if name not in arrays}
 
 
-def _images(model: Any, folder: Path, shared: dict[str, Any]) -> ImageNetwork:
-    if set(_features(model, pattern(0), None)[0]) != {"pixel_values"}:
-        raise ParameterError(f"{folder.name} takes more than the pixels of an image; dppl cannot batch its inputs.")
-    processor = getattr(model.processor, "image_processor", model.processor)
-    return ImageNetwork(
-        **shared,
-        preprocessing=f"{type(processor).__name__} {preprocessing_digest(folder, IMAGE_FILES, _places(folder))}",
-        prepare=lambda image: _features(model, image, None)[0]["pixel_values"],
-        batch_rows=8 if shared["device"] == "cpu" else 256,
-    )
-
-
-def _texts(model: Any, folder: Path, prompt: str | None, shared: dict[str, Any]) -> TextNetwork:
+def _texts(frozen: FrozenModel, folder: Path, model: Any, prompt: str | None, described: dict[str, str]) -> TextNetwork:
     tokenizer = model.tokenizer
     limit = int(model.max_seq_length or tokenizer.model_max_length)
     prepare = _preparation(model, prompt, limit)
     if not {"input_ids", "attention_mask"} <= set(_features(model, _PROBES[0], prompt)[0]):
         raise ParameterError(f"{folder.name} does not turn a text into rows of tokens; dppl cannot batch its inputs.")
-    files = preprocessing_digest(folder, tokenizer_files(tokenizer), _places(folder))
-    return TextNetwork(
-        **shared,
-        preprocessing=f"tokens {files}, at most {limit}, prompt {prompt!r}",
-        prepare=prepare,
-        limit=limit,
-        padding={"input_ids": tokenizer.pad_token_id or 0},
-        vocabulary=vocabulary(tokenizer, model),
-        batch_rows=32 if shared["device"] == "cpu" else 256,
-    )
+    cut = f"at most {limit}, prompt {prompt!r}"
+    return text_network(frozen, folder, tokenizer, model, prepare, limit, cut, _places(folder), **described)
 
 
 def _preparation(model: Any, prompt: str | None, limit: int) -> Callable[[str], Tokens]:

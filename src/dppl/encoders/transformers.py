@@ -12,7 +12,8 @@ NAME is a local folder or a model of the Hugging Face hub in its cache. Options:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,10 @@ from dppl.encoders.hub import (
 )
 from dppl.encoders.images import ImageNetwork
 from dppl.encoders.load import Source
-from dppl.encoders.tokens import TextNetwork, tokenise, vocabulary
+from dppl.encoders.tokens import TextNetwork, Tokens, tokenise, vocabulary
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["load"]
+__all__ = ["image_network", "load", "text_network"]
 
 _USUAL_LIMIT = 512
 # They read the last position, whatever stands there, and were trained on texts padded to the limit without a mask.
@@ -58,24 +59,37 @@ def load(source: Source, device: str, precision: str) -> Network:
     modality = source.choice("modality", ("image", "text"), "image" if images else "text")
     call, pooling = _projection(modality) if both else _pooling(source, model, modality)
     frozen = FrozenModel(torch, model, call, device, precision)
-    shared = {
+    described = {
         "library": "transformers",
-        "weights": "",  # when it is known which of them count
         "pooling": pooling,
         "versions": f"transformers {transformers.__version__}, torch {torch.__version__}",
-        "dtype": frozen.dtype,
-        "device": frozen.device,
-        "compute": frozen,
-        "only_rows": frozen.only_rows,
-        "pool": frozen.pool,
-        "state": frozen.state,
     }
     network: Network
     if modality == "image":
-        network = _images(transformers, folder, shared)
+        with loading(str(folder), "vision"):
+            # Pillow's resampling, whether torchvision is installed or not.
+            processor = transformers.AutoImageProcessor.from_pretrained(
+                folder, backend="pil", local_files_only=True, trust_remote_code=False
+            )
+
+        def pixels(image: Any) -> NDArray[np.float32]:
+            return np.asarray(processor(image, return_tensors="np")["pixel_values"][0], np.float32)
+
+        network = image_network(frozen, folder, processor, pixels, **described)
         network.for_texts = {"modality": "text"} if both else {}
     else:
-        network = _texts(transformers, folder, source, model, shared)
+        with loading(str(folder), "text"):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+        config = getattr(model.config, "text_config", model.config)
+        positions = getattr(config, "max_position_embeddings", None) or 0
+        positions = positions if positions > 0 else _USUAL_LIMIT  # some models without a limit say -1
+        limit = source.number("max_tokens", min(tokenizer.model_max_length, positions))
+        padded = model.config.model_type in _PADDED
+        prepare = partial(tokenise, tokenizer, limit=limit, padded=padded)
+        cut = f"{'always' if padded else 'at most'} {limit}"
+        network = text_network(frozen, folder, tokenizer, model, prepare, limit, cut, **described)
     poolers = frozen.poolers(network.probe)
     _refuse_missing(folder, (key for key in report["missing_keys"] if poolers.get(key, True)))
     network.weights = frozen.weights(digest(contents(folder, ["config.json"])), poolers)
@@ -113,39 +127,45 @@ def _pooling(source: Source, model: Any, modality: str) -> tuple[Callable[..., A
     return call, pooling
 
 
-def _images(transformers: Any, folder: Path, shared: dict[str, Any]) -> ImageNetwork:
-    with loading(str(folder), "vision"):
-        # Pillow's resampling, whether torchvision is installed or not.
-        processor = transformers.AutoImageProcessor.from_pretrained(
-            folder, backend="pil", local_files_only=True, trust_remote_code=False
-        )
-
-    def prepare(image: Any) -> NDArray[np.float32]:
-        return np.asarray(processor(image, return_tensors="np")["pixel_values"][0], np.float32)
-
+def image_network(
+    frozen: FrozenModel,
+    folder: Path,
+    processor: Any,
+    prepare: Callable[[Any], NDArray[np.float32]],
+    places: Sequence[str] = ("",),
+    **described: Any,
+) -> ImageNetwork:
+    """Return a network of images, whose weights are named when it is known which of them count."""
     return ImageNetwork(
-        **shared,
-        preprocessing=f"{type(processor).__name__} {preprocessing_digest(folder, IMAGE_FILES)}",
+        **described,
+        **frozen.fields,
+        weights="",
+        preprocessing=f"{type(processor).__name__} {preprocessing_digest(folder, IMAGE_FILES, places)}",
         prepare=prepare,
-        batch_rows=8 if shared["device"] == "cpu" else 256,
+        batch_rows=frozen.batch_rows(8),
     )
 
 
-def _texts(transformers: Any, folder: Path, source: Source, model: Any, shared: dict[str, Any]) -> TextNetwork:
-    with loading(str(folder), "text"):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    config = getattr(model.config, "text_config", model.config)
-    positions = getattr(config, "max_position_embeddings", None) or 0
-    positions = positions if positions > 0 else _USUAL_LIMIT  # some models without a limit say -1
-    limit = source.number("max_tokens", min(tokenizer.model_max_length, positions))
-    padded = model.config.model_type in _PADDED
+def text_network(
+    frozen: FrozenModel,
+    folder: Path,
+    tokenizer: Any,
+    model: Any,
+    prepare: Callable[[str], Tokens],
+    limit: int,
+    cut: str,
+    places: Sequence[str] = ("",),
+    **described: Any,
+) -> TextNetwork:
+    """Return a network of texts, as `image_network` does; `cut` says what becomes of long texts."""
     return TextNetwork(
-        **shared,
-        preprocessing=f"tokens {preprocessing_digest(folder, tokenizer_files(tokenizer))}, "
-        f"{'always' if padded else 'at most'} {limit}",
-        prepare=lambda text: tokenise(tokenizer, text, limit, padded=padded),
+        **described,
+        **frozen.fields,
+        weights="",
+        preprocessing=f"tokens {preprocessing_digest(folder, tokenizer_files(tokenizer), places)}, {cut}",
+        prepare=prepare,
         limit=limit,
         padding={"input_ids": tokenizer.pad_token_id or 0},
         vocabulary=vocabulary(tokenizer, model),
-        batch_rows=32 if shared["device"] == "cpu" else 256,
+        batch_rows=frozen.batch_rows(32),
     )

@@ -1,22 +1,20 @@
-"""Private training of weights of a public network: sparse fine-tuning, FiLM, and the trainer beneath. Needs torch."""
+"""Private training of weights of a public network: sparse fine-tuning, and the trainer beneath. Needs torch."""
 
 from typing import TYPE_CHECKING
 
 from dppl._lazy import lazy
 
 if TYPE_CHECKING:
-    from dppl.finetune.film import FilmEnsemble
     from dppl.finetune.norms import to_group_norm
     from dppl.finetune.selection import select_weights
     from dppl.finetune.sparse import SparseFinetuner
     from dppl.finetune.trainer import DPTrainer
 
-__all__ = ["DPTrainer", "FilmEnsemble", "SparseFinetuner", "select_weights", "to_group_norm"]
+__all__ = ["DPTrainer", "SparseFinetuner", "select_weights", "to_group_norm"]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "FilmEnsemble": "dppl.finetune.film",
         "to_group_norm": "dppl.finetune.norms",
         "select_weights": "dppl.finetune.selection",
         "SparseFinetuner": "dppl.finetune.sparse",

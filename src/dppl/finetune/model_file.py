@@ -24,8 +24,7 @@ from dppl.kernel.privacy import Guarantee
 from dppl.kernel.reading import public_classes
 
 if TYPE_CHECKING:
-    from dppl.finetune.film import FilmEnsemble
-    from dppl.finetune.sparse import SparseFinetuner
+    from dppl.finetune.sparse import NetworkClassifier, SparseFinetuner
 
 # The statement is that of other models of this format.
 _FORMAT, _KEY = 2, "dppl_finetune"
@@ -56,7 +55,7 @@ def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: boo
 
 
 def write(
-    model: SparseFinetuner | FilmEnsemble,
+    model: NetworkClassifier,
     path: str | os.PathLike[str],
     parameters: dict[str, Any],
     tensors: dict[str, NDArray[Any]],
@@ -68,7 +67,7 @@ def write(
         "format": _FORMAT,
         "written_by": f"dppl {__version__}",
         "estimator": type(model).__name__,
-        "encoder": getattr(model, "encoder_", None),
+        "encoder": model.encoder_,
         "module": module_digest(model.module),
         "parameters": parameters,
         "classes": model.classes_.tolist(),

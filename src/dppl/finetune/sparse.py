@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Collection
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import InputError, ParameterError
+from dppl.estimators.parameters import parameters
 from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs, logits_of
@@ -37,7 +39,34 @@ __all__ = ["SparseFinetuner", "usual_sampling_rate"]
 _RATE = 0.1  # 5,000 of 50,000 records, in section 5.8
 
 
-class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class NetworkClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier of what a network takes, whose weights were trained privately. Subclasses say how it scores."""
+
+    classes_: NDArray[Any]
+    guarantee_: Guarantee
+    encoder_: str | None = None  # the network's name, where it has one
+
+    @abstractmethod
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Return the score of each class, of shape (n, n_classes)."""
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of the largest score for each record.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n, ...)
+        """
+        return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit left."""
+        for name in [name for name in vars(self) if name.endswith("_") or name == "_stream"]:
+            delattr(self, name)
+
+
+@parameters
+class SparseFinetuner(NetworkClassifier):
     r"""Train a new head, the normalisation layers and few weights of the convolutions of a public network.
 
     Luo, Wu, Adeli and Fei-Fei (CVPR 2021) [1]_, with the recipe of their section 5.8 as defaults. Their noise
@@ -115,53 +144,24 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
     .. [1] Luo, Wu, Adeli, Fei-Fei (2021), Scalable differential privacy with sparse network finetuning, CVPR.
     """
 
-    module_: Any
-    sampling_rate_: float
-    selection_: dict[str, NDArray[np.int64] | None]
-    classes_: NDArray[Any]
-    guarantee_: Guarantee
-    encoder_: str | None
-
-    def __init__(
-        self,
-        module: Any,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        sparsity: float = 0.01,
-        train: Collection[Part] = PARTS,
-        head: str | None = None,
-        batch_size: float = 5000,
-        sampling_rate: float | None = None,
-        epochs: float = 200,
-        warmup_epochs: float = 1,
-        head_learning_rate: float = 0.8,
-        learning_rate: float = 0.01,
-        momentum: float = 0.9,
-        clip: float = 1.0,
-        augment: Callable[[Any], Any] | None = None,
-        block: int = 32,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.module = module
-        self.budget = budget
-        self.classes = classes
-        self.sparsity = sparsity
-        self.train = train
-        self.head = head
-        self.batch_size = batch_size
-        self.sampling_rate = sampling_rate
-        self.epochs = epochs
-        self.warmup_epochs = warmup_epochs
-        self.head_learning_rate = head_learning_rate
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.clip = clip
-        self.augment = augment
-        self.block = block
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
+    module: Any = field(kw_only=False)
+    budget: Budget | None = field(default=None, kw_only=False)
+    classes: ArrayLike | None = field(default=None, kw_only=False)
+    sparsity: float = 0.01
+    train: Collection[Part] = PARTS
+    head: str | None = None
+    batch_size: float = 5000
+    sampling_rate: float | None = None
+    epochs: float = 200
+    warmup_epochs: float = 1
+    head_learning_rate: float = 0.8
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    clip: float = 1.0
+    augment: Callable[[Any], Any] | None = None
+    block: int = 32
+    unknown_labels: UnknownLabels = "error"
+    random_state: int | None = None
 
     def fit(
         self,
@@ -198,8 +198,7 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         ParameterError, InputError, BudgetError, BudgetExceeded, UnknownLabelError
             If a parameter breaks its rule, the input does not fit, or the budget or ledger refuses.
         """
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
+        self._forget()
         classes, trainer = self._prepared(ledger)
         records = PrivateRecords.of_classes(X, y, classes, self.unknown_labels)
         plan = self._plan(trainer, records.shape, integral=records.integral)
@@ -220,7 +219,6 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         self.classes_, self.selection_ = classes, dict(trainer.selection)
         self.module_, self.guarantee_ = trainer.module_, trainer.guarantee_
         self.sampling_rate_ = trainer.sampling_rate
-        self.encoder_ = None
         return self
 
     def plan(self, shape: tuple[int, ...], *, integral: bool = False, ledger: Ledger | None = None) -> Guarantee:
@@ -254,24 +252,14 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         torch, records = optional("torch", "torch", "torch"), as_inputs(X)
         device = next(self.module_.parameters()).device
         kind = torch.int64 if records.dtype.kind in "iu" else torch.float32
-        found = [np.empty((0, len(self.classes_)), np.float32)]
+        batches = [np.empty((0, len(self.classes_)), np.float32)]
         with torch.no_grad():
             for start in range(0, len(records), self.block):
                 x = torch.as_tensor(records[start : start + self.block].copy()).to(device, kind)
-                found.append(logits_of(self.module_(x)).cpu().numpy())
-        if any(logits.shape[1:] != (len(self.classes_),) for logits in found):
+                batches.append(logits_of(self.module_(x)).cpu().numpy())
+        if any(logits.shape[1:] != (len(self.classes_),) for logits in batches):
             raise InputError("the module returns another number of logits than there are classes.")
-        return np.concatenate(found)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of the largest logit for each record.
-
-        Parameters
-        ----------
-        X : array-like or tensor of shape (n, ...)
-        """
-        best = self.decision_function(X).argmax(axis=1)
-        return np.asarray(self.classes_[best])
+        return np.concatenate(batches)
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """Return the softmax of the logits, of shape (n, n_classes); clipping and noise leave it uncalibrated.
@@ -305,12 +293,12 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         """
         check_is_fitted(self, "module_")
         if network is not None:
-            found = network if isinstance(network, Network) else load_network(network, device="cpu")
-            if model_file.module_digest(found.module) != model_file.module_digest(self.module):
+            network = network if isinstance(network, Network) else load_network(network, device="cpu")
+            if model_file.module_digest(network.module) != model_file.module_digest(self.module):
                 raise InputError(
-                    f"{found.fingerprint.uri} is not the public module of the fit; its weights have another digest."
+                    f"{network.fingerprint.uri} is not the public module of the fit; its weights have another digest."
                 )
-            self.encoder_ = found.fingerprint.text()
+            self.encoder_ = network.fingerprint.text()
         model_file.save(self, path, overwrite=overwrite)
 
     @classmethod

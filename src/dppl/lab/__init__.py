@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dppl.lab.adamix import AdaMix
     from dppl.lab.ceilings import NonPrivateLDA, NonPrivateLogisticRegression, NonPrivateNearestMean
     from dppl.lab.covariance import FeatureCovariance
+    from dppl.lab.film import FilmEnsemble
     from dppl.lab.full_data import FullDataContinual
     from dppl.lab.global_adapt import GlobalAdapt
     from dppl.lab.least_squares import LeastSquares
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AdaMix",
     "FeatureCovariance",
+    "FilmEnsemble",
     "FullDataContinual",
     "GlobalAdapt",
     "LeastSquares",
@@ -42,6 +44,7 @@ __getattr__, __dir__ = lazy(
     {
         "AdaMix": "dppl.lab.adamix",
         "FeatureCovariance": "dppl.lab.covariance",
+        "FilmEnsemble": "dppl.lab.film",
         "FullDataContinual": "dppl.lab.full_data",
         "GlobalAdapt": "dppl.lab.global_adapt",
         "LeastSquares": "dppl.lab.least_squares",

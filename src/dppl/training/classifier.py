@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -20,11 +21,12 @@ from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device, Precision, refuse_code
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
+from dppl.estimators.parameters import parameters
 from dppl.estimators.public_data import PublicData, refuse_private_as_public
 from dppl.estimators.registry import Method, estimator_of
 from dppl.estimators.released import Shares, refuse_unusable
 from dppl.estimators.reported import Reported
-from dppl.io import EmbeddingTable, embed_windows
+from dppl.io import embed_windows
 from dppl.kernel import ids_of_fit
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
 
+@parameters
 class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Train a private classifier on raw images or texts.
 
@@ -106,28 +109,14 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
     True
     """
 
-    model_: EmbeddingClassifier
-
-    def __init__(
-        self,
-        encoder: str | Encoder,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        descriptions: Any = "auto",
-        public: PublicData | None = None,
-        method: Method | Literal["auto"] = "auto",
-        options: Mapping[str, Any] | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.encoder = encoder
-        self.budget = budget
-        self.classes = classes
-        self.descriptions = descriptions
-        self.public = public
-        self.method = method
-        self.options = options
-        self.random_state = random_state
+    encoder: str | Encoder = field(kw_only=False)
+    budget: Budget | None = field(default=None, kw_only=False)
+    classes: ArrayLike | None = field(default=None, kw_only=False)
+    descriptions: Any = "auto"
+    public: PublicData | None = None
+    method: Method | Literal["auto"] = "auto"
+    options: Mapping[str, Any] | None = None
+    random_state: int | None = None
 
     def fit(
         self,
@@ -179,26 +168,26 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         refuse_private_as_public(X, items)
         refuse_private_as_public(X, self.descriptions, "descriptions")
 
-        def public_rows() -> EmbeddingTable | None:
-            return None if items is None else embed_items(encoder, items, "public.rows", rows=workflow.ROWS)
-
-        def example_rows() -> EmbeddingTable | None:
-            return None if examples is None else embed_examples(examples, encoder, rows=workflow.ROWS)
-
-        def private_rows() -> tuple[EmbeddingTable, Any, Any]:
-            return embed_items(encoder, X, "X", rows=workflow.ROWS), labels, groups
-
-        workflow.fit(
+        # Public data and the account come before the private items, which take most of the time.
+        example_rows = None if examples is None else embed_examples(examples, encoder, rows=workflow.ROWS)
+        public_rows = None if items is None else embed_items(encoder, items, "public.rows", rows=workflow.ROWS)
+        of_persons = groups is not None
+        reads = workflow.settle(
             model,
             encoder.dimension,
             public_rows,
-            private_rows,
-            examples=example_rows,
+            example_rows,
             ledger=ledger,
             partition=partition,
-            of_persons=groups is not None,
+            of_persons=of_persons,
         )
-        self.model_ = model
+        if reads:
+            rows = embed_items(encoder, X, "X", rows=workflow.ROWS)
+        else:
+            assert example_rows is not None
+            rows, labels, groups = workflow.no_records(encoder.dimension, example_rows, of_persons)
+        model.fit(rows, labels, groups=groups, ledger=ledger, partition=partition)
+        self.model_: EmbeddingClassifier = model
         return self
 
     def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:

@@ -1,6 +1,7 @@
-"""The one way from raw records to a model: public things and the account first, then the private records, then the fit.
+"""From raw records to a model: public data and the account first, then the private records, then the fit.
 
-`PrivateClassifier` goes it with items in memory, `dppl train` with a source whose embeddings lie in a folder meanwhile.
+`train` keeps the embeddings of a source in a folder until the model is saved; `PrivateClassifier` takes the same steps
+with items in memory.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier
     from dppl.kernel.privacy import Ledger
 
-__all__ = ["ROWS", "TRAINING", "fit", "report_of", "save", "train", "work_in"]
+__all__ = ["ROWS", "TRAINING", "no_records", "report_of", "save", "settle", "train", "work_in"]
 
 # What embeddings of a fit are held in, as `dppl embed` does by itself.
 ROWS: Final = "float16"
@@ -68,39 +69,34 @@ def _unwatched(_: Source | None) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def fit(
+def settle(
     estimator: EmbeddingClassifier,
     dimension: int,
-    public: Callable[[], Any],
-    private: Callable[[], tuple[EmbeddingTable, Any, Any]],
+    public: EmbeddingTable | None,
+    examples: EmbeddingTable | None,
     *,
-    examples: Callable[[], EmbeddingTable | None] = lambda: None,
-    ledger: Ledger | None = None,
-    partition: str | None = None,
-    of_persons: bool = False,
-    watch: Watch = _unwatched,
-) -> None:
-    """Fit an estimator on embeddings that are made when their turn comes.
+    ledger: Ledger | None,
+    partition: str | None,
+    of_persons: bool,
+) -> bool:
+    """Give an estimator its public data, and check what its fit promises and the account that pays for it.
 
-    `public` returns the public rows or None; `private` rows, labels and, if the guarantee is `of_persons`, their ids;
-    `examples` embeddings with labels, or None. `watch` is opened with None while the estimator is fitted.
-
-    What is wrong with public data, or with the account, shows before the private records take their time. A budget of
-    mu = 0 reads none of them.
+    Return whether the fit reads private records: a budget of mu = 0 makes a model of examples alone. Whatever is wrong
+    with public data or the account shows here, before private records take their time.
     """
-    described = examples()  # which takes less time than public rows
-    estimator.public = PublicData(public(), described)
+    estimator.public = PublicData(public, examples)
     plan = estimator.plan(dimension)
     promised = plan.guarantee_on(None, () if of_persons else None)
     if ledger is not None and promised.releases:
         ledger.check(promised, partition=partition)
-    if described is not None and not plan.guarantee.releases:
-        rows, labels = EmbeddingTable.of(np.empty((0, dimension)), metadata=described.metadata), np.empty(0, np.int64)
-        groups = np.empty(0, np.int64) if of_persons else None
-    else:
-        rows, labels, groups = private()
-    with watch(None):
-        estimator.fit(rows, labels, groups=groups, ledger=ledger, partition=partition)
+    return examples is None or bool(plan.guarantee.releases)
+
+
+def no_records(dimension: int, examples: EmbeddingTable, of_persons: bool) -> tuple[EmbeddingTable, Any, Any]:
+    """Return rows, labels and ids of persons for a fit that reads no private records."""
+    nothing = np.empty(0, np.int64)
+    rows = EmbeddingTable.of(np.empty((0, dimension)), metadata=examples.metadata)
+    return rows, nothing, nothing if of_persons else None
 
 
 def check_records(
@@ -207,48 +203,43 @@ def train(
     ids_of_fit(
         [] if of_persons else None, np.empty((0, 1)), estimator.max_classes_per_person
     )  # before hours of embedding
-    left_out = b""
     typed = {name: value for name, value in _published(columns).items() if value is not None}
     kept = {COLUMNS: json.dumps(typed)} if typed else {}
-
-    def embedded(records: Source, name: str, *, strict: bool = False) -> Embedded:
-        with watch(records) as progress:
-            return embed_all(records, encoder, folder / name, workers, progress, strict=strict)
-
-    def private_rows() -> tuple[EmbeddingTable, Any, Any]:
-        nonlocal left_out
-        done = embedded(source, "private", strict=estimator.strict)
-        table = read_table(done.table)
-        left_out = left_out_of(done.report, table, classes, usable_rows(table))
-        table.metadata.update(kept)
-        return table, table.y, read_ids(folder / "private", PERSON) if of_persons else None
-
-    def public_rows() -> EmbeddingTable | None:
-        return read_table(embedded(public, "public").table, y=None) if isinstance(public, Source) else public
-
-    def example_rows() -> EmbeddingTable | None:
-        if examples is None:
-            return None
-        with watch(examples) as progress:
-            table = embed_examples(examples, encoder, rows=ROWS, workers=workers, progress=progress)
-        table.metadata.update(kept)  # a model of examples alone keeps them, too
-        return table
-
     classes = np.asarray(estimator.classes)
     if not estimator.budget.is_zero:
         check_records(source, encoder, classes, estimator.unknown_labels, strict=estimator.strict)
     with work_in(folder, keep=keep):
-        fit(
+        example_rows = None
+        if examples is not None:  # first: they take less time than public rows
+            with watch(examples) as progress:
+                example_rows = embed_examples(examples, encoder, rows=ROWS, workers=workers, progress=progress)
+            example_rows.metadata.update(kept)  # a model of examples alone keeps them, too
+        if isinstance(public, Source):
+            with watch(public) as progress:
+                done = embed_all(public, encoder, folder / "public", workers, progress, strict=False)
+            public = read_table(done.table, y=None)
+        reads = settle(
             estimator,
             encoder.dimension,
-            public_rows,
-            private_rows,
-            examples=example_rows,
+            public,
+            example_rows,
             ledger=ledger,
             partition=partition,
             of_persons=of_persons,
-            watch=watch,
         )
+        left_out = b""
+        if reads:
+            with watch(source) as progress:
+                done = embed_all(source, encoder, folder / "private", workers, progress, strict=estimator.strict)
+            rows = read_table(done.table)
+            labels, groups = rows.y, read_ids(folder / "private", PERSON) if of_persons else None
+            left_out = left_out_of(done.report, rows, classes, usable_rows(rows))
+            rows.metadata.update(kept)
+        else:
+            assert example_rows is not None
+            rows, labels, groups = no_records(encoder.dimension, example_rows, of_persons)
+        with watch(None):
+            estimator.fit(rows, labels, groups=groups, ledger=ledger, partition=partition)
         save(estimator, out, overwrite=overwrite)
         write_atomically(report_of(out), left_out, overwrite=True, private=True)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
@@ -21,12 +20,12 @@ from dppl.continual import _stream as stream
 from dppl.continual.ensemble import SCORES, Scores, normalised, put_together
 from dppl.errors import ModelFileError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import as_json
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import seed_of
-from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs
 from dppl.finetune.selection import head_of, weights_of
-from dppl.finetune.sparse import SparseFinetuner
+from dppl.finetune.sparse import NetworkClassifier, SparseFinetuner
 from dppl.finetune.trainer import DPTrainer, TrainingPlan
 from dppl.kernel import reading
 from dppl.kernel.lattice.tensors import as_numpy
@@ -47,7 +46,8 @@ _OPTIONS = (
 _STREAM = ("module", "budget", "classes", "options", "scores", "tasks", "unknown_labels", "shape", "integral")
 
 
-class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@parameters
+class FilmEnsemble(NetworkClassifier):
     r"""Train a new head and the normalisation layers of a public network for each task, and let all tasks vote.
 
     Each `partial_fit` is one task. It starts from the public network and a head of zeros over all classes, since a head
@@ -113,32 +113,14 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
        AAAI. Here scale and shift do not depend on the record.
     """
 
-    values_: NDArray[np.float32]
-    allowed_: NDArray[np.bool_]
-    n_tasks_: int
-    classes_: NDArray[Any]
-    guarantee_: Guarantee
-
-    def __init__(
-        self,
-        module: Any,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        options: dict[str, Any] | None = None,
-        scores: Scores = "normalised",
-        tasks: stream.Tasks = "disjoint",
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.module = module
-        self.budget = budget
-        self.classes = classes
-        self.options = options
-        self.scores = scores
-        self.tasks = tasks
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
+    module: Any = field(kw_only=False)
+    budget: Budget | None = field(default=None, kw_only=False)
+    classes: ArrayLike | None = field(default=None, kw_only=False)
+    options: dict[str, Any] | None = None
+    scores: Scores = "normalised"
+    tasks: stream.Tasks = "disjoint"
+    unknown_labels: UnknownLabels = "error"
+    random_state: int | None = None
 
     def fit(self, X: Any, y: Any, **further: Any) -> Self:
         """Forget earlier tasks, and learn one.
@@ -152,8 +134,7 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         -------
         self
         """
-        for name in [name for name in vars(self) if name.endswith("_") or name == "_stream"]:
-            delattr(self, name)
+        self._forget()
         return self.partial_fit(X, y, **further)
 
     def partial_fit(
@@ -260,15 +241,6 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         logits = (self._of_task(number).decision_function(records) for number in range(self.n_tasks_))
         own = (rows[:, may] for rows, may in zip(logits, self.allowed_.T, strict=True))
         return put_together(own, self.allowed_, len(records), self._stream["scores"])
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of the largest score for each record.
-
-        Parameters
-        ----------
-        X : array-like or tensor of shape (n, ...)
-        """
-        return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the trained weights of all tasks, the guarantee and the digest of the module to one safetensors file.

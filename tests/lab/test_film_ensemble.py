@@ -11,10 +11,10 @@ from dppl import ApproxDP, GaussianDP, Ledger
 from dppl.cli.main import app
 from dppl.errors import BudgetExceeded, InputError, ModelFileError, ParameterError, UnknownLabelError, WeakBudgetWarning
 from dppl.estimators.plan import seed_of
-from dppl.finetune import FilmEnsemble, SparseFinetuner
-from dppl.finetune import film as film_module
+from dppl.finetune import SparseFinetuner
 from dppl.finetune.gradients import NetworkGradients
 from dppl.finetune.model_file import describe, is_finetuned
+from dppl.lab import FilmEnsemble
 from dppl.statement import make_report
 from laws.replay import spent, watched
 
@@ -150,7 +150,7 @@ def test_a_person_in_all_tasks_pays_what_each_of_them_costs(net, tasks):
 
 def test_the_replay_notices_records_that_later_tasks_see_again(net, tasks, monkeypatch):
     """A planted fault: what the first task has beyond four records is kept, and trained on again."""
-    original, kept, calls = film_module.SparseFinetuner._prepared, [], []
+    original, kept, calls = SparseFinetuner._prepared, [], []
     few = [(X[:4], y[:4]) for X, y in tasks]
 
     def keeping(self, *given):
@@ -168,7 +168,7 @@ def test_the_replay_notices_records_that_later_tasks_see_again(net, tasks, monke
         trainer._train = train
         return classes, trainer
 
-    monkeypatch.setattr(film_module.SparseFinetuner, "_prepared", keeping)
+    monkeypatch.setattr(SparseFinetuner, "_prepared", keeping)
     with pytest.raises(AssertionError):
         replay(net, few, 0, np.full((1, 6, 6), 2.0, np.float32), options=ALONE)
 
