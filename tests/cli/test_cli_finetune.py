@@ -111,7 +111,7 @@ def test_its_model_is_served(trained, cli):
     )
     del labels["id"]
     for name, label in labels.items():
-        prepared, reason = served.prepared(Path("new", name).read_bytes(), 100)
+        prepared, reason = served.prepare(Path("new", name).read_bytes(), 100)
         (row,) = served.encoder.encode_prepared([prepared])
         found = served.prediction(row, 1, 3, True)
         assert (reason, found.label, found.nearest) == (None, label, [])
@@ -155,7 +155,7 @@ def test_a_model_says_what_it_is(trained, cli):
     assert "python:net.py:make@net.safetensors" in shown
     assert "NOT FOR RELEASE" in run(cli, "show", "m.safetensors", "--card").stdout
     card = run(cli, "show", "m.safetensors", "--card").stdout
-    for row in ("trained weights | 89", "steps | 80", "noise multiplier | 0.000993808", "parameter `clip` | 1.0"):
+    for row in ("trained weights | 89", "steps | 80", "noise multiplier | 0.000993808", "parameter clip | 1.0"):
         assert f"| {row} |" in card
     assert re.search(r"\| software \| .*, torch \d", card)
     assert 'tags: ["differential-privacy", "classification", "images"]' in card
@@ -512,9 +512,9 @@ def test_the_bar_is_told_of_the_steps_of_earlier_runs(monkeypatch):
 
 def test_nobody_is_told_of_progress_where_nobody_watches(photos, cli, monkeypatch):
     seen = []
-    whole = DPTrainer.fit
+    whole = DPTrainer._train
     monkeypatch.setattr(
-        DPTrainer, "fit", lambda self, *args, **given: seen.append(given["progress"]) or whole(self, *args, **given)
+        DPTrainer, "_train", lambda self, *args, **given: seen.append(given["progress"]) or whole(self, *args, **given)
     )
     assert run(cli, *FINETUNE, "--mu", "1").stderr == ""
     assert seen == [None]

@@ -2,7 +2,6 @@
 
 import math
 import sys
-from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 
@@ -337,7 +336,7 @@ def test_a_trainer_that_asks_once_more_is_refused(net, images, monkeypatch):
 
 def test_steps_that_an_interrupted_run_has_begun_are_spent(net, images):
     plan = make(net, GaussianDP(1.0)).plan((1, 6, 6))
-    with closing(PrivateRecords.at_positions(*images).counter(plan.measurements, 5, None, used=2)) as measure:
+    with PrivateRecords.at_positions(*images).counter(plan.measurements, 5, None, used=2) as measure:
         measure("gradients", weights=np.zeros(plan.gradients.size))
         with pytest.raises(MeasurementError):
             measure("gradients", weights=np.zeros(plan.gradients.size))
@@ -345,7 +344,7 @@ def test_steps_that_an_interrupted_run_has_begun_are_spent(net, images):
 
 def test_gradients_are_asked_at_weights_of_the_declared_shape_alone(net, images):
     plan = make(net, GaussianDP(1.0)).plan((1, 6, 6))
-    with closing(PrivateRecords.at_positions(*images).counter(plan.measurements, 5, None, used=0)) as measure:
+    with PrivateRecords.at_positions(*images).counter(plan.measurements, 5, None, used=0) as measure:
         with overheard() as heard, pytest.raises(MeasurementError, match="weights must have the shape"):
             measure("gradients", weights=np.zeros(3))
         with pytest.raises(TypeError):  # a method chooses no samples
@@ -407,7 +406,7 @@ def killed_at_random(torch, path, seed, *, ledger=None, copies=False):
         while not ended and refused < 30:
             try:
                 ended = interrupted(
-                    lambda: run.fit(X, y, plan=plan, checkpoint=path, ledger=ledger), rng.integers(100, 1500)
+                    lambda: run.fit(X, y, plan=plan, checkpoint=path, ledger=ledger), rng.integers(300, 700)
                 )
             except (InputError, LedgerError):
                 refused += 1

@@ -115,7 +115,7 @@ def method_for(budget: Budget, adjacency: Adjacency = "add-remove") -> str:
     )
 
 
-def estimator_of(method: str, budget: Budget, classes: Any, **options: Any) -> EmbeddingClassifier:
+def estimator_of(method: str, budget: Budget, classes: Any, /, **options: Any) -> EmbeddingClassifier:
     """Return an unfitted estimator by the name of its method, or the default one for ``"auto"``."""
     _validate.one_of(("auto", *BY_METHOD), method=method)
     automatic = method_for(budget, options.get("adjacency", "add-remove"))
