@@ -6,24 +6,22 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1306,
-    "audit": 1105,
-    "cards": 338,
-    "cli": 4744,
-    "continual": 1515,
+    ".": 1776,
+    "audit": 1091,
+    "cli": 3750,
+    "continual": 1448,
     "encoders": 2364,
-    "estimators": 2323,
+    "estimators": 2205,
     "export": 897,
-    "finetune": 2539,
-    "io": 4780,
-    "kernel": 8937,
-    "lab": 6788,
-    "pages": 336,
+    "finetune": 2686,
+    "io": 4827,
+    "kernel": 8659,
+    "lab": 6512,
     "planning": 875,
-    "prototypes": 1354,
-    "report": 1011,
+    "prototypes": 1341,
     "serve": 1473,
-    "training": 1132,
+    "statement": 1517,
+    "training": 1127,
 }
 
 

@@ -228,7 +228,7 @@ SHARED = [
     for name in (
         "SoftmaxPrototypes from examples, with public rows add-remove",  # gradients, both kinds of public data
         "MeanPrototypes replace-one",  # class sums, and a record that is replaced
-        "PublicPrototypes sets add-remove",  # selections, whose noise is no Gaussian
+        "PublicPrototypes add-remove",  # selections, whose noise is no Gaussian; bounds that public rows choose
         "LinearProbe sampled add-remove",  # Poisson samples, which no ledger charges
         "ContinualPrototypes by a tree add-remove",  # a stream with correlated noise and a private state
         "ContinualDiscriminant with public rows add-remove",  # Gram matrices

@@ -19,8 +19,7 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
-from dppl.estimators import search
-from dppl.kernel import measure, persons, queries
+from dppl.kernel import measure, persons, queries, search
 from dppl.kernel import whole_persons as whole
 from dppl.kernel.lattice import Lattice, usable_rows
 from dppl.kernel.lattice.residuals import WEIGHT_STEPS
@@ -133,7 +132,7 @@ def test_the_statement_is_for_persons_and_costs_the_same(kind):
 def test_a_stream_does_not_go_on_from_persons_with_records(kind):
     X, y = kind.records()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kind.cls, "_kept", lambda *others: contextlib.nullcontext())
+        patch.setattr(kind.cls, "_opened", lambda *others: contextlib.nullcontext())
         with pytest.raises(ParameterError, match=r"other (neighbours|unit)"):
             kind.fit(X, y, given={"groups": ["p", "q"] * 6}).partial_fit(X, y)
 
@@ -718,8 +717,8 @@ def test_a_person_leaves_no_other_trace_in_a_search(data):
 
 
 def test_a_search_tosses_one_coin_a_person(monkeypatch):
-    tossed, whole = [], search._coins
-    monkeypatch.setattr(search, "_coins", lambda n, *others: tossed.append(n) or whole(n, *others))
+    tossed, whole = [], search.coins
+    monkeypatch.setattr(search, "coins", lambda n, *others: tossed.append(n) or whole(n, *others))
     X, y = MEAN.records(40)
     model = searched(X, y, {"groups": [f"person {i // 8}" for i in range(40)]})
     assert tossed == [5]

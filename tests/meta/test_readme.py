@@ -205,8 +205,12 @@ def test_commands_of_the_list_exist():
 
 @loop("name", sorted(set(re.findall(r"`(--[a-z-]+)", README + "".join(map(page, EVERY_PAGE))))))
 def test_options_that_are_named_exist(name):
-    sources = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "dppl" / "cli").glob("*.py"))
-    assert name == "--help" or f'"{name}"' in sources or name.removeprefix("--").replace("-", "_") + ":" in sources
+    folders = ("cli", "lab/commands")
+    paths = [path for folder in folders for path in (ROOT / "src" / "dppl" / folder).glob("*.py")]
+    sources = " ".join(path.read_text(encoding="utf-8") for path in paths)
+    # An option is called as a field of a request is, or named where typer makes it of a parameter.
+    field = re.compile(rf"^    {name.removeprefix('--').replace('-', '_')}: ", re.MULTILINE)
+    assert name == "--help" or f'"{name}"' in sources or field.search(sources)
 
 
 @loop("name", ["README.md", *(f"docs/{name}.md" for name in EVERY_PAGE)])
