@@ -19,8 +19,8 @@ from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice.lattice import rotate
 from dppl.kernel.lattice.residuals import check_clip
-from dppl.kernel.lattice.rotation import rotate
 from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import ClassSums, SoftmaxGradients
 from dppl.lab.queries import (

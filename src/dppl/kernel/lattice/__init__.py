@@ -19,8 +19,7 @@ from dppl.kernel.lattice.residuals import (
     gradient_blocks,
     longest_shortfall,
 )
-from dppl.kernel.lattice.stream import RowSource, RowTable, iter_blocks, take_rows
-from dppl.kernel.lattice.tensors import TensorRows
+from dppl.kernel.lattice.stream import RowSource, RowTable, TensorRows, iter_blocks, take_rows
 
 __all__ = [
     "PUBLIC_ROWS",
