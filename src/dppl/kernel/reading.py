@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
 from dppl.errors import InputError, ParameterError, UnknownLabelError
-from dppl.kernel.lattice import RowSource, RowTable, TensorRows, usable_rows
-from dppl.kernel.lattice.stream import as_numpy, is_tensor
+from dppl.kernel.lattice import RowSource, TensorRows, usable_rows
+from dppl.kernel.lattice.stream import RowTable, as_numpy, is_tensor
 
 UnknownLabels: TypeAlias = Literal["error", "ignore"]
 UNKNOWN_LABELS: tuple[UnknownLabels, ...] = get_args(UnknownLabels)

@@ -44,14 +44,8 @@ from numpy.typing import NDArray
 from dppl.engines import Engine, InProcess
 from dppl.errors import EngineError, InputError, ParameterError
 from dppl.kernel import persons, reading
-from dppl.kernel.lattice import (
-    Lattice,
-    RowSource,
-    gradient_blocks,
-    iter_blocks,
-    take_rows,
-    usable_rows,
-)
+from dppl.kernel.lattice import Lattice, RowSource, iter_blocks, take_rows, usable_rows
+from dppl.kernel.lattice.residuals import gradient_blocks
 from dppl.kernel.reading import Codes
 from dppl.kernel.whole_persons import WholePersons
 

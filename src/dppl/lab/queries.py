@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl.errors import MeasurementError, ParameterError
-from dppl.kernel.lattice import Lattice, RowSource, SoftmaxGradient, class_sums, iter_blocks, sum_blocks
-from dppl.kernel.lattice.kernels import Codes
+from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
+from dppl.kernel.lattice.kernels import Codes, class_sums, sum_blocks
 from dppl.kernel.lattice.lattice import LARGEST, Int8, round_within
-from dppl.kernel.lattice.residuals import BLOCK_ROWS, Int64
+from dppl.kernel.lattice.residuals import BLOCK_ROWS, Int64, SoftmaxGradient
 from dppl.kernel.mechanisms import Randomness
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.queries import Query
