@@ -132,7 +132,7 @@ def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> N
     elif not hasattr(y, "__iter__") or isinstance(y, str | bytes | Set | Mapping):
         raise InputError(f"{one_each}, in the order of the rows; got a {type(y).__name__}.")
     else:
-        labels = np.fromiter(y, object)  # item by item: NumPy would look into labels that are sequences
+        labels = _as_objects(y)
     if labels.dtype.kind == "U":
         labels = characters_only(labels)
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -149,6 +149,11 @@ def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> N
     if len(labels) != rows.shape[0]:
         raise InputError(f"{names[0]} and {names[1]} must have the same number of rows; their numbers differ.")
     return labels
+
+
+def _as_objects(labels: Any) -> NDArray[Any]:
+    """Return an array of items as they are: NumPy would find one type for all, and look into sequences."""
+    return np.fromiter(labels, object)
 
 
 def characters_only(labels: NDArray[Any]) -> NDArray[Any]:

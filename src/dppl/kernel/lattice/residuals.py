@@ -34,6 +34,8 @@ from dppl.kernel.lattice.lattice import Int8, Lattice
 from dppl.kernel.lattice.stream import RowSource, TensorRows, iter_blocks
 from dppl.kernel.lattice.threads import for_each_block, small_steps
 
+__all__ = ["SoftmaxCurvature", "SoftmaxGradient", "gradient_blocks", "longest_shortfall"]
+
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 Float32 = NDArray[np.float32]
