@@ -17,18 +17,9 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dppl.kernel.lattice import (
-    PUBLIC_ROWS,
-    Lattice,
-    SimilarityClip,
-    SoftmaxGradient,
-    class_sums,
-    gradient_blocks,
-    gram_matrices,
-    int8,
-    sum_blocks,
-    utilities,
-)
+from dppl.kernel.lattice import Lattice, int8
+from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, class_sums, gram_matrices, sum_blocks, utilities
+from dppl.kernel.lattice.residuals import SoftmaxGradient, gradient_blocks
 from measuring import measure, on_path, write_down
 
 PEAK_SIZE = 4096

@@ -27,7 +27,7 @@ from dppl.kernel import records as sums
 from dppl.kernel import selection as public
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.queries import ClassSums
-from dppl.kernel.records import HeldRecords, SpreadRecords
+from dppl.kernel.records import HeldRecords, PartReader, SpreadRecords
 from dppl.lab import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, Newton
 from dppl.prototypes import LinearProbe
 
@@ -353,7 +353,7 @@ def test_a_damaged_part_stops_the_fit_and_is_named(engine, folder, tmp_path, req
 
 
 REFUSED = {
-    "a selection without public rows": (PublicPrototypes(PureDP(1.0), CLASSES), {}, r"give public=PublicData\(rows\)"),
+    "a selection without public rows": (PublicPrototypes(PureDP(1.0), CLASSES), {}, "selects among public rows"),
     "coinpress": (
         MeanPrototypes(BUDGET, CLASSES, mechanism="coinpress", adjacency="replace-one"),
         {},
@@ -539,9 +539,9 @@ def test_rows_are_kept_from_pass_to_pass_and_of_no_other_fit(folder, monkeypatch
 def test_what_does_not_fit_is_read_again(folder, monkeypatch):
     monkeypatch.setattr(sums, "_KEPT_BYTES", 250 * DIM)
     held = []
-    read = sums._Reader._read
+    read = sums.PartReader._read
     monkeypatch.setattr(
-        sums._Reader,
+        sums.PartReader,
         "_read",
         lambda *a, **k: held.append(sum(one.size for one in sums._KEPT.values())) or read(*a, **k),
     )
@@ -575,8 +575,11 @@ def test_fits_of_several_threads_do_not_disturb_each_other(tmp_path):
 def test_no_two_fits_have_one_name(folder, monkeypatch):
     """Two that begin at one moment, on clocks as coarse as some are, would get each other's records."""
     monkeypatch.setattr(time, "time_ns", lambda: 0)
-    spread = [SpreadRecords(read_parts(folder).parts, InProcess(), CLASSES, "error", "add-remove") for _ in range(100)]
-    assert len({one._fit for one in spread}) == 100
+    spread = [
+        SpreadRecords(read_parts(folder).parts, InProcess(), PartReader(CLASSES, "error", "add-remove"))
+        for _ in range(100)
+    ]
+    assert len({one.reader.fit for one in spread}) == 100
 
 
 def test_engines_have_names(monkeypatch):
@@ -590,7 +593,7 @@ def test_engines_have_names(monkeypatch):
 
 def test_sums_are_those_of_one_process(folder):
     rows, labels = records()
-    spread = SpreadRecords(read_parts(folder).parts, InProcess(), np.array(CLASSES), "error", "add-remove")
+    spread = SpreadRecords(read_parts(folder).parts, InProcess(), PartReader(np.array(CLASSES), "error", "add-remove"))
     held = HeldRecords(rows, np.where(np.isnan(rows).any(axis=1), -1, np.searchsorted(CLASSES, labels)))
     one, other = (ClassSums(Lattice(DIM), 3).exact(some) for some in (spread, held))
     assert (one == other).all()

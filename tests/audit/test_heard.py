@@ -13,7 +13,7 @@ from dppl import ZCDP, ApproxDP, MeanPrototypes, SoftmaxPrototypes
 from dppl.audit import audit, worst_case
 from dppl.audit.canaries import Likelihood
 from dppl.errors import ParameterError
-from dppl.kernel.lattice import SoftmaxGradient
+from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.mechanisms import RoundedGaussian, SymmetricRoundedGaussian, overheard
 from dppl.lab import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, Newton
 from dppl.prototypes import LinearProbe

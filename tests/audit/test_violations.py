@@ -14,7 +14,8 @@ import pytest
 from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP
 from dppl.audit import Canary, Records, audit, audit_in_one_run, audit_release, orthogonal_canaries, worst_case
 from dppl.kernel import Measurement
-from dppl.kernel.lattice import Lattice, class_sums, sum_blocks
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice.kernels import class_sums, sum_blocks
 from dppl.kernel.mechanisms import ExponentialMechanism, RoundedGaussian
 from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.kernel.queries import ClassSums, NumberOfRecords

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from dppl import GaussianDP, Ledger, SoftmaxPrototypes
 from dppl.errors import InputError
 from dppl.kernel import whole_persons
-from dppl.kernel.lattice import Lattice, SoftmaxGradient, residuals
-from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS
+from dppl.kernel.lattice import Lattice, residuals
+from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient
 from dppl.kernel.queries import STEPS, ClassCounts, NumberOfRecords, Shortfalls, SoftmaxGradients
 from dppl.kernel.records import HeldRecords
 from dppl.kernel.whole_persons import WholePersons

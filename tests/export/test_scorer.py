@@ -14,7 +14,7 @@ from dppl.errors import InputError
 from dppl.export import scorer as module
 from dppl.export.scorer import fitted, scorer_of
 from dppl.export.statement import statement
-from dppl.kernel.lattice.rotation import rotate
+from dppl.kernel.lattice.lattice import rotate
 from export.readers import ROUNDING
 from laws.recipes import KINDS, each
 

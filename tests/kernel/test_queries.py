@@ -5,9 +5,7 @@ import pytest
 
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.lattice.projection import IntegerProjection
 from dppl.kernel.privacy import ApproxDP
-from dppl.kernel.projected import Projected
 from dppl.kernel.queries import (
     ADD_REMOVE,
     REPLACE_ONE,
@@ -152,17 +150,6 @@ def test_shapes_are_refused_whatever_the_records_are(name):
             query.exact(HeldRecords(rows, codes), **wrong)
         told.add(str(failure.value))
     assert len(told) == 1
-
-
-@pytest.mark.parametrize("step", [0.5, 2.0**50, np.nan, np.inf])
-def test_a_projection_whose_products_are_not_exact_is_refused(step):
-    """Rounding would depend on the rows beside a row, and one record would move all of them."""
-    query = Projected(ClassSums(Lattice(2), CLASSES), LATTICE)
-    records, steps = HeldRecords(ROWS, CODES), np.ones((2, DIM))
-    assert query.exact(records, projection=IntegerProjection(steps, 1.0)).any()
-    steps[0, 0] = step
-    with pytest.raises(MeasurementError, match="must hold integers"):
-        query.exact(records, projection=IntegerProjection(steps, 1.0))
 
 
 @pytest.mark.parametrize("relation", [REPLACE_ONE, WITHIN_CLASS])

@@ -9,7 +9,8 @@ from dppl import ZCDP, GaussianDP, PublicData
 from dppl.audit import audit_release
 from dppl.errors import InputError, ParameterError
 from dppl.io import load_sample
-from dppl.kernel.lattice import RESOLUTION, Lattice, SoftmaxGradient
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient
 from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.kernel.privacy import Ledger
 from dppl.lab import AdaMix

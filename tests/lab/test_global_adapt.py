@@ -7,7 +7,7 @@ from dppl import ZCDP, GaussianDP
 from dppl.audit import audit_release
 from dppl.errors import ParameterError
 from dppl.io import load_sample
-from dppl.kernel.lattice import RESOLUTION, SoftmaxGradient
+from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient
 from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.lab import GlobalAdapt
 from dppl.prototypes import LinearProbe

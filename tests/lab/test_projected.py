@@ -10,9 +10,8 @@ from dppl.audit import Canary, Records, audit, worst_case
 from dppl.audit.canaries import _likelihood
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.lattice.projection import EPISODE_STEPS, Episodes, IntegerProjection, _keys, _mixed
-from dppl.kernel.projected import EpisodeGradients
 from dppl.lab import ProjectedPrototypes
+from dppl.lab.queries import EPISODE_STEPS, EpisodeGradients, Episodes, IntegerProjection, _keys, _mixed
 from laws.recipes import BY_NAME, CLASSES, DIM
 from laws.replay import replay
 
@@ -193,9 +192,7 @@ def test_the_replay_notices_a_place_by_position(monkeypatch):
     case = rng.normal(size=(200, DIM)), [CLASSES[i % 3] for i in range(200)], np.ones(DIM), "a"
     replay(kind, case)
     # The case adds its record at the end; counted from there, the places of all others move.
-    monkeypatch.setattr(
-        "dppl.kernel.lattice.projection._keys", lambda rows: np.arange(len(rows), 0, -1).astype(np.uint64)
-    )
+    monkeypatch.setattr("dppl.lab.queries._keys", lambda rows: np.arange(len(rows), 0, -1).astype(np.uint64))
     with pytest.raises(AssertionError):
         replay(kind, case)
 

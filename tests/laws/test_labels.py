@@ -133,7 +133,7 @@ def test_odd_labels_change_no_other_record(kind):
 
 
 def test_labels_of_one_type_are_noticed(monkeypatch):
-    monkeypatch.setattr(reading, "_as_objects", lambda y, name: np.asarray(y))
+    monkeypatch.setattr(reading, "_as_objects", lambda y: np.asarray(y))
     with pytest.raises((AssertionError, InputError)):
         check_odd_labels(MEAN, [1.5])
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dppl import GaussianDP, MeanPrototypes
-from dppl.kernel.lattice import Lattice, SimilarityClip
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice.kernels import SimilarityClip
 from dppl.kernel.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
 from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, WIDE, cases, each, lattice_table, neighbours
 from laws.replay import clip_nothing, compare, lone, replay

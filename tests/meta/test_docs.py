@@ -91,11 +91,16 @@ def test_lines_of_code_are_counted_without_docstrings_comments_and_blanks():
 
 
 def test_the_table_of_the_trusted_base_names_every_file_and_about_its_lines():
-    """Within 15 lines, so that a small edit needs no change."""
+    """Of the kernel, and of queries outside it. Within 15 lines, so that a small edit needs no change."""
     (table,) = re.findall(r"<!-- trusted base: begin -->(.*)<!-- trusted base: end -->", PAGE, re.DOTALL)
     told = {name: int(lines) for name, lines in re.findall(r"^\| `(\S+)` \| (\d+) \|", table, re.MULTILINE)}
     source = ROOT / "src" / "dppl"
-    files = (source / "kernel").rglob("*.py")
+    kernel = source / "kernel"
+    files = [
+        path
+        for path in source.rglob("*.py")
+        if kernel in path.parents or "from dppl.kernel.records import" in path.read_text(encoding="utf-8")
+    ]
     found = {path.relative_to(source).as_posix(): code_lines(path.read_text(encoding="utf-8")) for path in files}
     assert told.keys() == found.keys()
     assert {name: lines for name, lines in found.items() if abs(lines - told[name]) > 15} == {}

@@ -16,7 +16,8 @@ from sklearn.linear_model import LogisticRegression
 import dppl
 from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, PublicData, SoftmaxPrototypes
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError
-from dppl.kernel.lattice import Lattice, SoftmaxGradient
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.prototypes import _examples
 from dppl.prototypes._examples import ExampleClassifier, GuidedAscent, Trust
 from dppl.prototypes._softmax import CLIP, STEPS, ClassSizes

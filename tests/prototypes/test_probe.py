@@ -13,7 +13,7 @@ from dppl.audit import audit_release
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT
 from dppl.io import load_sample
-from dppl.kernel.lattice import RESOLUTION, SoftmaxGradient
+from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient
 from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian
 from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness
 from dppl.kernel.privacy import Ledger

@@ -17,7 +17,8 @@ from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClas
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, SoftmaxPrototypes
 from dppl.kernel import queries
-from dppl.kernel.lattice import Lattice, SoftmaxGradient, residuals
+from dppl.kernel.lattice import Lattice, residuals
+from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.privacy.composition import covers
 from dppl.prototypes import _softmax

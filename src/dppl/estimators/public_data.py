@@ -16,7 +16,7 @@ from dppl.engines import Engine, InProcess
 from dppl.errors import InputError, ParameterError
 from dppl.kernel import once_each, pieces
 from dppl.kernel.lattice import Lattice, RowSource, TensorRows, iter_blocks, take_rows
-from dppl.kernel.lattice.tensors import is_tensor
+from dppl.kernel.lattice.stream import is_tensor
 from dppl.kernel.reading import Codes, as_labels, as_rows, class_codes
 
 _EXAMPLE_ROWS = 4096

@@ -22,7 +22,7 @@ from dppl.continual import ContinualEnsemble
 from dppl.continual._stream import NEVER
 from dppl.errors import InputError
 from dppl.estimators import EmbeddingClassifier, PrivateSearch
-from dppl.kernel.lattice.rotation import rotate
+from dppl.kernel.lattice.lattice import rotate
 from dppl.prototypes._shared import unit_directions
 from dppl.training import PrivateClassifier
 

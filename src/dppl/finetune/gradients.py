@@ -24,7 +24,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.finetune.augmentation import augment_each, generator_states
 from dppl.finetune.selection import Selection, set_weights
 from dppl.kernel import reading
-from dppl.kernel.lattice.tensors import as_numpy, is_tensor
+from dppl.kernel.lattice.stream import as_numpy, is_tensor
 from dppl.kernel.measure import Calibrated, Measure
 from dppl.kernel.mechanisms import Randomness, RoundedGaussian, SampledGaussian, randomness
 from dppl.kernel.privacy import Budget

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import ParameterError
-from dppl.kernel.lattice.tensors import as_numpy
+from dppl.kernel.lattice.stream import as_numpy
 
 __all__ = ["PARTS", "Selection", "check_module", "head_of", "select_weights", "set_weights", "weights_of"]
 

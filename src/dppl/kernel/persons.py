@@ -52,7 +52,10 @@ def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
         groups = texts_apart(groups)
     elif any(hasattr(groups, name) for name in ("to_pylist", "to_list")):
         groups = _items(groups)
-    return reading.as_labels(groups, rows, ("X", "groups"))
+    ids = reading.as_labels(groups, rows, ("X", "groups"))
+    if ids.dtype.kind in "mM":  # a list of them may hold numbers, also for those that are missing
+        ids = _without(ids.astype(np.int64).astype(object), np.isnat(ids))
+    return ids
 
 
 def _items(column: Any) -> Any:
@@ -86,8 +89,6 @@ def person_codes(ids: NDArray[Any]) -> Codes:
     texts name nobody, and each of them is a person of its own. All else is an id, also what only looks missing: texts
     of NUL or of zero-width characters, and tuples, whose parts are matched as ids are, with missing parts.
     """
-    if ids.dtype.kind in "mM":  # a list of them may hold numbers, also for those that are missing
-        ids = _without(ids.astype(np.int64).astype(object), np.isnat(ids))
     numbers: dict[Hashable, int] = {}
     codes = None
     with suppress(Exception):  # raised below, without one that could quote an id
@@ -101,8 +102,6 @@ def person_codes(ids: NDArray[Any]) -> Codes:
 
 def are_missing(ids: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark ids that name nobody, each of which is a person of its own."""
-    if ids.dtype.kind in "mM":
-        ids = _without(ids.astype(np.int64).astype(object), np.isnat(ids))
     return np.fromiter((type(_key(one)) is object for one in ids.tolist()), bool, len(ids))
 
 
@@ -131,8 +130,7 @@ def _key(one: Any) -> Hashable:
     if missing:
         return object()
     # What labels are matched by has one value for all that no class can be.
-    key: Hashable = reading._key(one) if type(one) in (str, int, float) else one
-    return key
+    return reading._key(one) if type(one) in (str, int, float) else one
 
 
 def _plain(one: Any) -> Any:

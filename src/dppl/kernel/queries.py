@@ -21,18 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import MeasurementError, ParameterError
-from dppl.kernel.lattice import (
-    RESOLUTION,
-    WEIGHT_STEPS,
-    Lattice,
-    SoftmaxCurvature,
-    SoftmaxGradient,
-    class_sums,
-    gram_matrices,
-    longest_shortfall,
-    sum_blocks,
-    weighted_sum,
-)
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice.kernels import class_sums, gram_matrices, sum_blocks, weighted_sum
+from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxCurvature, SoftmaxGradient, longest_shortfall
 from dppl.kernel.mechanisms import (
     COINPRESS_SPLIT,
     DPPL_SPLIT,

@@ -8,10 +8,11 @@ by one, and only real arrays keep their dtype.
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Hashable, Mapping, Set
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -19,8 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
 from dppl.errors import InputError, ParameterError, UnknownLabelError
-from dppl.kernel.lattice import RowSource, RowTable, TensorRows, usable_rows
-from dppl.kernel.lattice.tensors import as_numpy, is_tensor
+from dppl.kernel.lattice import RowSource, TensorRows, usable_rows
+from dppl.kernel.lattice.stream import RowTable, as_numpy, is_tensor
 
 UnknownLabels: TypeAlias = Literal["error", "ignore"]
 UNKNOWN_LABELS: tuple[UnknownLabels, ...] = get_args(UnknownLabels)
@@ -125,7 +126,13 @@ def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> N
     if y is None:
         raise InputError(f"requires {names[1]} to be passed, but the target {names[1]} is None.")
     y = as_numpy(y) if is_tensor(y) else y
-    labels = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else _as_objects(y, names[1])
+    one_each = f"{names[1]} must be {'one id' if names[1] == 'groups' else 'one label'} per row"
+    if hasattr(y, "dtype") or hasattr(y, "__array__"):
+        labels = np.asarray(y)
+    elif not hasattr(y, "__iter__") or isinstance(y, str | bytes | Set | Mapping):
+        raise InputError(f"{one_each}, in the order of the rows; got a {type(y).__name__}.")
+    else:
+        labels = _as_objects(y)
     if labels.dtype.kind == "U":
         labels = characters_only(labels)
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -138,12 +145,15 @@ def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> N
         )
         labels = labels[:, 0]
     if labels.ndim != 1:
-        raise InputError(
-            f"{names[1]} must be {_one(names[1])} per row, shape (n_records,); got {labels.ndim} dimensions."
-        )
+        raise InputError(f"{one_each}, shape (n_records,); got {labels.ndim} dimensions.")
     if len(labels) != rows.shape[0]:
         raise InputError(f"{names[0]} and {names[1]} must have the same number of rows; their numbers differ.")
     return labels
+
+
+def _as_objects(labels: Any) -> NDArray[Any]:
+    """Return an array of items as they are: NumPy would find one type for all, and look into sequences."""
+    return np.fromiter(labels, object)
 
 
 def characters_only(labels: NDArray[Any]) -> NDArray[Any]:
@@ -154,28 +164,6 @@ def characters_only(labels: NDArray[Any]) -> NDArray[Any]:
     codes = np.ascontiguousarray(labels).view(np.uint32)
     wrong = (codes > sys.maxunicode) | ((codes >= 0xD800) & (codes <= 0xDFFF))
     return np.where(wrong, np.uint32(0xFFFD), codes).view(labels.dtype) if wrong.any() else labels
-
-
-def _one(name: str) -> str:
-    return "one id" if name == "groups" else "one label"
-
-
-def _as_objects(y: Any, name: str) -> NDArray[Any]:
-    items = list(y) if hasattr(y, "__iter__") and not isinstance(y, str | bytes) else None
-    if items is None:
-        raise InputError(f"{name} must be {_one(name)} per row, shape (n_records,); got a single value.")
-    if isinstance(y, Set | Mapping):
-        raise InputError(
-            f"{name} must be {_one(name)} per row, in the order of the rows; a {type(y).__name__} has none."
-        )
-    labels = np.empty(len(items), object)
-    for place, item in enumerate(items):  # item by item: NumPy would look into labels that are sequences
-        labels[place] = item
-    return labels
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
@@ -195,23 +183,18 @@ def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
         raise ParameterError(
             f"classes must be texts or finite numbers; got {given.dtype} or a number that is not finite."
         )
-    if _too_large(given):
+    if given.dtype.kind == "u" and given.max() > np.iinfo(np.int64).max:
         raise ParameterError("classes must be integers of 64 bits with a sign; no file tells larger ones apart.")
     if given.dtype == object and not all(isinstance(label, str) for label in given.tolist()):
         raise ParameterError("classes must be labels of one kind, all texts or all numbers.")
     # Those that were given: NumPy drops a NUL at the end.
     texts = [label for label in np.array(classes, object).tolist() if isinstance(label, str)]
-    if any("\0" in text or not _is_unicode(text) for text in texts):
+    if any(re.search("[\0\ud800-\udfff]", text) for text in texts):
         raise ParameterError("classes must be texts without NUL and lone surrogates, which no file can hold.")
     repeated = {key for key, times in Counter(_key(label) for label in given.tolist()).items() if times > 1}
     if repeated:
         raise ParameterError(f"classes must name every class once; {min(map(str, repeated))!r} occurs again.")
     return np.unique(given)
-
-
-def _too_large(labels: NDArray[Any]) -> bool:
-    """Whether an integer is larger than those of files, and of formats that models are exported to."""
-    return labels.dtype.kind == "u" and bool(labels.max() > np.iinfo(np.int64).max)
 
 
 def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> Codes:
@@ -268,7 +251,7 @@ def within_task(codes: Codes, allowed: Codes, unknown_labels: str) -> Codes:
     return np.where(known, codes, -1)
 
 
-def _key(label: Any) -> Any:
+def _key(label: Any) -> Hashable:
     """Return what a label is matched by: the text of a whole number, and any other plain value itself.
 
     Labels of other types match nothing, and no method of theirs is called.

@@ -44,27 +44,10 @@ from numpy.typing import NDArray
 from dppl.engines import Engine, InProcess
 from dppl.errors import EngineError, InputError, ParameterError
 from dppl.kernel import persons, reading
-from dppl.kernel.lattice import (
-    Lattice,
-    RowSource,
-    gradient_blocks,
-    iter_blocks,
-    take_rows,
-    usable_rows,
-)
+from dppl.kernel.lattice import Lattice, RowSource, iter_blocks, take_rows, usable_rows
+from dppl.kernel.lattice.residuals import gradient_blocks
 from dppl.kernel.reading import Codes
 from dppl.kernel.whole_persons import WholePersons
-
-__all__ = [
-    "HeldRecords",
-    "Part",
-    "Parted",
-    "Records",
-    "RowsByClass",
-    "SpreadRecords",
-    "once_each",
-    "pieces",
-]
 
 Float = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -259,12 +242,8 @@ class SpreadRecords:
 
     parts: Sequence[Part]
     engine: Engine
-    classes: NDArray[Any]  # shape (n_classes,); the sorted public list of classes
-    unknown_labels: str  # this and `adjacency` as in the estimator
-    adjacency: str
-    allowed: Codes | None = None  # positions of the classes that a task may hold; None is all
+    reader: PartReader
     stream: Any = field(default=None, repr=False)  # as in `HeldRecords`
-    _fit: str = field(default_factory=lambda: uuid4().hex, init=False, repr=False)
 
     def close(self) -> None:
         """Forget what this process kept of the parts."""
@@ -274,7 +253,7 @@ class SpreadRecords:
         self, function: Callable[Concatenate[HeldRecords, P], Int64], /, *args: P.args, **kwargs: P.kwargs
     ) -> Int64:
         """Return the sum of what `function` returns of each part."""
-        of_part = partial(self._reader.total, function, args, kwargs)
+        of_part = partial(self.reader.total, function, args, kwargs)
         totals = once_each(self.engine, of_part, list(enumerate(self.parts)))
         return reduce(np.add, (total for _, total in totals))
 
@@ -282,7 +261,7 @@ class SpreadRecords:
         self, function: Callable[[HeldRecords, Item], Iterable[Value]], items: Sequence[Item]
     ) -> Iterator[tuple[int, Value]]:
         """Yield what `function` yields of all parts and each of the items, with the place of the item."""
-        of_item = partial(self._reader.values, tuple(self.parts), function)
+        of_item = partial(self.reader.values, tuple(self.parts), function)
         for place, values in once_each(self.engine, of_item, items):
             yield from ((place, value) for value in values)
 
@@ -290,28 +269,21 @@ class SpreadRecords:
         """Return public rows as runs of files, which a task reads by itself; rows in memory are one run, and travel."""
         return pieces(public)
 
-    @property
-    def _reader(self) -> _Reader:
-        return _Reader(self._fit, self.classes, self.unknown_labels, self.adjacency, self.allowed)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Reader:
+class PartReader:
     """Reads parts and adds over them in whatever process an engine chooses; it travels with public values alone."""
 
-    fit: str  # a name that no other fit has
-    classes: NDArray[Any]
-    unknown_labels: str
+    classes: NDArray[Any]  # shape (n_classes,); the sorted public list of classes
+    unknown_labels: str  # this and `adjacency` as in the estimator
     adjacency: str
-    allowed: Codes | None
+    allowed: Codes | None = None  # positions of the classes that a task may hold; None is all
+    fit: str = field(default_factory=lambda: uuid4().hex, init=False, repr=False)  # a name that no other fit has
 
     def total(
-        self,
-        function: Callable[..., Int64],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        item: tuple[int, Part],
+        self, function: Callable[..., Int64], args: Sequence[Any], kwargs: Mapping[str, Any], item: tuple[int, Part]
     ) -> Int64:
+        """Return what a function returns of the records of one part."""
         place, part = item
         with np.errstate(all="ignore"):  # numbers that leave the range of floats belong to single rows
             return function(self._kept(place, [part]), *args, **kwargs)
@@ -319,6 +291,7 @@ class _Reader:
     def values(
         self, parts: Sequence[Part], function: Callable[[HeldRecords, Item], Iterable[Value]], item: Item
     ) -> list[Value]:
+        """Return what a function yields of the records of all parts and one item."""
         with np.errstate(all="ignore"):
             return list(function(self._kept(_ALL, parts), item))
 
@@ -485,7 +458,8 @@ class PrivateParts:
         stream: Any = None,
     ) -> SpreadRecords:
         """Return the parts, each of which is read where it is summed; as for `PrivateTable`."""
-        return SpreadRecords(self.table.parts, self.engine, classes, unknown_labels, adjacency, allowed, stream)
+        reader = PartReader(classes, unknown_labels, adjacency, allowed)
+        return SpreadRecords(self.table.parts, self.engine, reader, stream)
 
 
 def private_data(X: Any, y: Any, groups: Any = None, *, max_classes: int | None = None) -> PrivateTable | PrivateParts:

@@ -18,15 +18,8 @@ from numpy.typing import NDArray
 
 from dppl._progress import progress
 from dppl.errors import InputError
-from dppl.kernel.lattice import (
-    PUBLIC_ROWS,
-    Lattice,
-    RowSource,
-    SimilarityClip,
-    each_utilities,
-    iter_blocks,
-    utilities,
-)
+from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
+from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, each_utilities, utilities
 from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.mechanisms import ExponentialMechanism, Randomness, Tally
 from dppl.kernel.mechanisms.exponential import Wanted

@@ -120,8 +120,7 @@ class CorrelatedClassSums(ClassSums):
         `fit`, which learns one task, keeps none.
         """
         exact, state = self.exact(records), records.stream
-        before = None if state is None else state.sums
-        kept = BinSums.none(*exact.shape) if before is None else before
+        kept = BinSums.none(*exact.shape) if state is None or state.sums is None else state.sums
         row = factors.factor(self.noise, self.max_tasks).rows[self.number - 1]
         later, estimate = kept.after(row, exact, mechanism, source)
         if state is not None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.lattice.residuals import WEIGHT_STEPS
-from dppl.kernel.lattice.tensors import as_numpy
+from dppl.kernel.lattice.stream import as_numpy
 from dppl.kernel.persons import classes_of_persons
 from dppl.kernel.reading import Codes
 

@@ -28,7 +28,7 @@ from dppl.finetune.selection import head_of, weights_of
 from dppl.finetune.sparse import NetworkClassifier, SparseFinetuner
 from dppl.finetune.trainer import DPTrainer, TrainingPlan
 from dppl.kernel import reading
-from dppl.kernel.lattice.tensors import as_numpy
+from dppl.kernel.lattice.stream import as_numpy
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict, checked_budget
 from dppl.kernel.reading import UnknownLabels

@@ -19,18 +19,19 @@ from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.lattice.projection import (
+from dppl.kernel.lattice.lattice import rotate
+from dppl.kernel.lattice.residuals import check_clip
+from dppl.kernel.privacy import Budget
+from dppl.kernel.queries import ClassSums, SoftmaxGradients
+from dppl.lab.queries import (
+    EpisodeGradients,
     IntegerProjection,
+    Projected,
     ProjectedRows,
     PrototypicalLoss,
     check_size,
     softmax_gradient,
 )
-from dppl.kernel.lattice.residuals import check_clip
-from dppl.kernel.lattice.rotation import rotate
-from dppl.kernel.privacy import Budget
-from dppl.kernel.projected import EpisodeGradients, Projected
-from dppl.kernel.queries import ClassSums, SoftmaxGradients
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 from dppl.prototypes.mean import MeanPrototypes
 from dppl.prototypes.public import PublicPrototypes

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dppl.estimators.descent import Descent
 from dppl.estimators.parameters import ROTATION
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
-from dppl.kernel.lattice.rotation import rotate
+from dppl.kernel.lattice.lattice import rotate
 
 Float = NDArray[np.float64]
 

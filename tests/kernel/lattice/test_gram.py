@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.special import softmax
 
-from dppl.kernel.lattice import Lattice, SoftmaxCurvature, gram_matrices, iter_blocks, kernels, residuals, sum_blocks
+from dppl.kernel.lattice import Lattice, iter_blocks, kernels, residuals
+from dppl.kernel.lattice.kernels import gram_matrices, sum_blocks
+from dppl.kernel.lattice.residuals import SoftmaxCurvature
 
 DIM = 5
 rows_of_floats = hnp.arrays(

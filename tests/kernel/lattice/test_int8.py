@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from dppl.kernel.lattice import Lattice, SimilarityClip, SoftmaxGradient, int8, iter_blocks, kernels, utilities
+from dppl.kernel.lattice import Lattice, int8, iter_blocks, kernels
+from dppl.kernel.lattice.kernels import SimilarityClip, utilities
+from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.lattice.threads import one_thread_each
 
 STAND_IN = SimpleNamespace(

@@ -4,16 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dppl.errors import InputError
-from dppl.kernel.lattice import (
-    Lattice,
-    SimilarityClip,
-    class_sums,
-    iter_blocks,
-    kernels,
-    sum_blocks,
-    take_rows,
-    utilities,
-)
+from dppl.kernel.lattice import Lattice, iter_blocks, kernels, take_rows
+from dppl.kernel.lattice.kernels import SimilarityClip, class_sums, sum_blocks, utilities
 
 
 class Table:

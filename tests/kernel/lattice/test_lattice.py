@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dppl.errors import InputError, ParameterError
-from dppl.kernel.lattice import Lattice, rotation
-from dppl.kernel.lattice.rotation import rotate
-from dppl.kernel.lattice.rounding import round_within
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice.lattice import _signs, rotate, round_within
 
 any_float = st.floats(width=64, allow_nan=True, allow_infinity=True)
 embeddings = hnp.arrays(
@@ -148,7 +147,7 @@ ROTATED = [-0.25 * (2 - 2**0.5), -0.25 * (2 + 2**0.5), -0.5]
 
 def rotated_number_by_number(row, seed, halves=lambda width: [1 << k for k in range(width.bit_length() - 1)]):
     """The rotation of one row in Python floats: sums and differences of neighbours first, of halves last."""
-    signs, row = rotation._signs(seed, len(row)).tolist(), row.tolist()
+    signs, row = _signs(seed, len(row)).tolist(), row.tolist()
     width = 1 << (len(row).bit_length() - 1)
     for turn in range(3):
         row = [value * sign for value, sign in zip(row, signs[turn], strict=True)]

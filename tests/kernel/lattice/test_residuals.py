@@ -7,15 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dppl.errors import InputError, ParameterError
-from dppl.kernel.lattice import (
-    RESOLUTION,
-    WEIGHT_STEPS,
-    Lattice,
-    SoftmaxGradient,
-    gradient_blocks,
-    iter_blocks,
-    residuals,
-)
+from dppl.kernel.lattice import Lattice, iter_blocks, residuals
+from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient, gradient_blocks
 
 DIM = 6
 

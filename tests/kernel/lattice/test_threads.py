@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from dppl.kernel.lattice import Lattice, SimilarityClip, SoftmaxGradient, gram_matrices, iter_blocks, utilities
+from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.lattice import lattice as lattice_module
+from dppl.kernel.lattice.kernels import SimilarityClip, gram_matrices, utilities
+from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.lattice.threads import for_each_block, in_order, one_thread_each, workers
 
 

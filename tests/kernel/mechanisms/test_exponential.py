@@ -15,8 +15,8 @@ from scipy import stats
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import InputError
 from dppl.kernel.mechanisms import ExponentialMechanism, exponential
+from dppl.kernel.mechanisms.exponential import Places, Tally, strata
 from dppl.kernel.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
-from dppl.kernel.mechanisms.tally import Places, Tally, strata
 from dppl.kernel.privacy.tradeoff import gaussian_power, selection_power
 
 # Each statistical test here raises a false alarm with at most this probability.

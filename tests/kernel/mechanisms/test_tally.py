@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dppl.kernel.mechanisms.tally import NONE, Places, Tally, strata
+from dppl.kernel.mechanisms.exponential import NONE, Places, Tally, strata
 
 WIDTH = 3
 

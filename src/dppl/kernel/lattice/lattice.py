@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
-from hashlib import sha256
+from hashlib import sha256, shake_256
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
 from dppl.errors import InputError, ParameterError
-from dppl.kernel.lattice.rotation import rotate
-from dppl.kernel.lattice.rounding import round_within
 from dppl.kernel.lattice.stream import RowSource, iter_blocks
 from dppl.kernel.lattice.threads import in_order, one_thread_each
 
@@ -31,6 +29,8 @@ _READ_ROWS = 4096
 # Rotation pays off where rounding to the lattice would cut off more than this share of the public rows' energy.
 _LOST_ENERGY = 0.01
 _LOOK_AT_ROWS = 2000
+_ROUNDS = 3  # of the rotation
+_SHRINK = 1 - 2.0**-10
 
 Float = NDArray[np.float64]
 Int8 = NDArray[np.int8]
@@ -306,3 +306,80 @@ def _largest(rows: Float) -> Float:
 
 def _has_direction(largest: Float) -> NDArray[np.bool_]:
     return np.isfinite(largest) & (largest > 0)
+
+
+def rotate(rows: Float, seed: int) -> Float:
+    """Rotate each row by the orthogonal map that `seed` names; norms stay up to rounding.
+
+    It spreads a few huge coordinates over all of them, so that rounding to the lattice clips nothing. A matrix product
+    would do the same, but the bits of one row of a BLAS product depend on how many rows it came with; here every step
+    is an element-wise addition, so a row's result depends on that row alone.
+
+    Three rounds of random signs and a Walsh-Hadamard transform, on the first, the last and again the first p
+    coordinates, where p is the largest power of two that fits. The signs come from SHAKE-256, so the map is the same
+    on every machine and with every version of NumPy.
+
+    Ailon, Chazelle (2009), The fast Johnson-Lindenstrauss transform.
+    """
+    n, n_features = rows.shape
+    width = 1 << (n_features.bit_length() - 1)
+    # A row a column: what is added then lies together, also where coordinates are neighbours.
+    columns, spare = np.array(rows.T, order="C"), np.empty((width, n))
+    for turn, sign in enumerate(_signs(seed, n_features)):
+        columns *= sign[:, None]
+        _hadamard(columns[n_features - width :] if turn % 2 else columns[:width], spare)
+    return np.array(columns.T, order="C")
+
+
+def _signs(seed: int, n_features: int) -> Float:
+    digest = shake_256(f"dppl rotation {seed} {n_features}".encode()).digest(_ROUNDS * n_features)
+    bits = np.frombuffer(digest, np.uint8).reshape(_ROUNDS, n_features) & 1
+    return np.where(bits == 1, -1.0, 1.0)
+
+
+def _hadamard(columns: Float, spare: Float) -> None:
+    """Transform each column in place; `spare` is overwritten."""
+    width, n = columns.shape
+    source, target = columns, spare
+    half = 1
+    while half < width:
+        # width and not -1: there may be no rows.
+        (pairs, results) = (array.reshape(width // (2 * half), 2, half * n) for array in (source, target))
+        np.add(pairs[:, 0], pairs[:, 1], out=results[:, 0])
+        np.subtract(pairs[:, 0], pairs[:, 1], out=results[:, 1])
+        source, target = target, source
+        half *= 2
+    np.divide(source, math.sqrt(width), out=columns)
+
+
+def round_within(steps: Float, squared_norm: Fraction, largest: float = math.inf, *, out: Float | None = None) -> Float:
+    r"""Round rows to integers and shrink those toward zero whose squared norm would exceed `squared_norm`.
+
+    Exact sensitivities rest on this step, after which no row has left its ball.
+
+    Rows are finite. Squared norms of the rounded rows, times the denominator of `squared_norm`, must lie below 2⁵³, so
+    that floats hold them exactly and every comparison is one of integers. `largest` bounds each |q_j|. Each row depends
+    on its own row alone; `out` is overwritten and must not be `steps`.
+    """
+    numerator, denominator = squared_norm.numerator, squared_norm.denominator
+    q = _round(steps, largest, out)
+    squares = _squared_norms(q)
+    over = np.flatnonzero(denominator * squares > numerator)
+    long, squares = steps[over], squares[over]
+    while over.size:
+        long *= np.minimum(np.sqrt(float(squared_norm) / squares), _SHRINK)[:, None]
+        rounded = _round(long, largest)
+        q[over] = rounded
+        squares = _squared_norms(rounded)
+        still = denominator * squares > numerator
+        over, long, squares = over[still], long[still], squares[still]
+    return q
+
+
+def _round(steps: Float, largest: float, out: Float | None = None) -> Float:
+    q = np.rint(steps, out=out)
+    return np.clip(q, -largest, largest, out=q)
+
+
+def _squared_norms(q: Float) -> Float:
+    return np.asarray(np.einsum("ij,ij->i", q, q))

@@ -31,9 +31,10 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import int8
 from dppl.kernel.lattice.kernels import Codes
 from dppl.kernel.lattice.lattice import Int8, Lattice
-from dppl.kernel.lattice.stream import RowSource, iter_blocks
-from dppl.kernel.lattice.tensors import TensorRows
+from dppl.kernel.lattice.stream import RowSource, TensorRows, iter_blocks
 from dppl.kernel.lattice.threads import for_each_block, small_steps
+
+__all__ = ["SoftmaxCurvature", "SoftmaxGradient", "gradient_blocks", "longest_shortfall"]
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]

@@ -1,10 +1,9 @@
 """The only code that draws privacy noise."""
 
 from dppl.kernel.mechanisms.coinpress import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress
-from dppl.kernel.mechanisms.exponential import ExponentialMechanism
+from dppl.kernel.mechanisms.exponential import ExponentialMechanism, Tally
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian, overheard
 from dppl.kernel.mechanisms.randomness import Randomness, randomness
-from dppl.kernel.mechanisms.tally import Tally
 
 __all__ = [
     "COINPRESS_SPLIT",

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.lattice.rounding import round_within
+from dppl.kernel.lattice.lattice import round_within
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy import Budget, GaussianDP, Release

@@ -7,12 +7,15 @@ import pytest
 from scipy import stats
 from scipy.special import log_softmax
 
-from dppl.errors import ParameterError
+from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.lattice.projection import (
+from dppl.kernel.queries import ClassSums
+from dppl.kernel.records import HeldRecords
+from dppl.lab.queries import (
     EPISODE_STEPS,
     Episodes,
     IntegerProjection,
+    Projected,
     ProjectedRows,
     PrototypicalLoss,
     _keys,
@@ -142,3 +145,15 @@ def test_episodes_and_roles_are_shared_evenly_and_change_from_step_to_step():
     statistic = lambda table: float(np.square(table - 8000 / 64).sum() / (8000 / 64))  # noqa: E731
     assert statistic(np.bincount(8 * first + second, minlength=64)) < limit
     assert statistic(np.bincount(8 * first + first, minlength=64)) > limit
+
+
+@pytest.mark.parametrize("step", [0.5, 2.0**50, np.nan, np.inf])
+def test_a_projection_whose_products_are_not_exact_is_refused(step):
+    """Rounding would depend on the rows beside a row, and one record would move all of them."""
+    query = Projected(ClassSums(Lattice(2), CLASSES), LATTICE)
+    rows, codes, _, _ = problem()
+    records, steps = HeldRecords(rows, codes), np.ones((2, DIM))
+    assert query.exact(records, projection=IntegerProjection(steps, 1.0)).any()
+    steps[0, 0] = step
+    with pytest.raises(MeasurementError, match="must hold integers"):
+        query.exact(records, projection=IntegerProjection(steps, 1.0))
