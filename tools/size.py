@@ -6,22 +6,22 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1776,
-    "audit": 1091,
-    "cli": 3750,
-    "continual": 1448,
-    "encoders": 2364,
-    "estimators": 2205,
-    "export": 897,
-    "finetune": 2686,
-    "io": 4827,
-    "kernel": 8659,
-    "lab": 6512,
-    "planning": 875,
-    "prototypes": 1341,
-    "serve": 1473,
-    "statement": 1517,
-    "training": 1127,
+    ".": 1775,
+    "audit": 1092,
+    "cli": 3751,
+    "continual": 1449,
+    "encoders": 2368,
+    "estimators": 2206,
+    "export": 898,
+    "finetune": 2259,
+    "io": 4828,
+    "kernel": 8168,
+    "lab": 7227,
+    "planning": 876,
+    "prototypes": 1342,
+    "serve": 1474,
+    "statement": 1518,
+    "training": 1107,
 }
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import io as io
     from dppl import kernel as kernel
     from dppl import lab as lab
-    from dppl import metrics as metrics
     from dppl import planning as planning
     from dppl import prototypes as prototypes
     from dppl import serve as serve
@@ -60,7 +59,6 @@ _PACKAGES = (
     "io",
     "kernel",
     "lab",
-    "metrics",
     "planning",
     "prototypes",
     "serve",

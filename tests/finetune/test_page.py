@@ -57,5 +57,7 @@ def test_defaults_are_one_in_python_and_on_the_command_line():
     """Parameters of the training are given by their names in Python, and have no other default there."""
     command = {one.name: one.default for one in typer.main.get_command(app).commands["finetune"].params}
     python = SparseFinetuner(None, None, None).get_params()
-    assert not {"train", "sampling_rate", "epochs", "clip", "learning_rate", "head_learning_rate", "block"} & set(command)
+    assert not {"train", "sampling_rate", "epochs", "clip", "learning_rate", "head_learning_rate", "block"} & set(
+        command
+    )
     assert command["unknown_labels"] == python["unknown_labels"]
