@@ -395,7 +395,7 @@ def test_a_large_delta_gets_a_note(delta, task, cli):
     ("options", "words"),
     [
         (["--rho", 1e6], "rho = 1e+6, zCDP is a weak guarantee"),
-        (["--mu", 1], "it implies epsilon = 4.887 at delta = 1e-6"),
+        (["--mu", 1], "It implies epsilon = 4.887 at delta = 1e-6"),
         (["--epsilon", 3, "--delta", 1e-6], "is a weak guarantee"),
         (["--mu", 0.64], None),
         (["--rho", 0.2], None),

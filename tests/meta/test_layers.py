@@ -97,6 +97,13 @@ def test_nothing_depends_on_the_lab():
     assert named == NAMES_THE_LAB
 
 
+def test_the_page_for_contributors_lists_these_layers():
+    page = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = page.partition("## Where things are")[2].partition("\n## ")[0]
+    rows = [set(re.findall(r"`([\w.]+)`", row)) for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)]
+    assert rows == LAYERS
+
+
 def test_every_layer_is_ranked():
     assert {layer(path) for path in MODULES} - {"__init__"} == set(RANK)
 

@@ -114,7 +114,11 @@ class PublicPrototypes(MapParameters, EmbeddingClassifier):
         """Return the bounds of similarities: those of the parameter, or what public rows say."""
         public = setting.public
         if public.rows is None:
-            raise ParameterError("is required: PublicPrototypes selects among public rows.", parameter="public")
+            raise ParameterError(
+                "is required: PublicPrototypes selects among public rows. It is the default of pure DP (epsilon alone); "
+                "with a delta, too, the default is SoftmaxPrototypes, which needs none.",
+                parameter="public",
+            )
         if public.rows.shape[0] < self.n_prototypes:
             raise InputError(
                 f"selecting {self.n_prototypes} rows for a class needs at least as many public ones; got "

@@ -318,7 +318,7 @@ def test_what_is_told_of_a_weak_budget_names_the_epsilon_or_the_delta():
     epsilon = rounded_up(GaussianDP(3.0).to_approx(1e-6).epsilon, 4)
     for budget in (GaussianDP(3.0), ZCDP(4.5)):
         assert budget.weakness.startswith(
-            f"{budget} is a weak guarantee: it implies epsilon = {epsilon} at delta = 1e-6."
+            f"{budget} is a weak guarantee. It implies epsilon = {epsilon} at delta = 1e-6."
         )
     assert "implies" not in PureDP(11.0).weakness
     assert ApproxDP(1.0, 0.01).weakness.startswith("delta = 0.01 is too large for most data")

@@ -64,10 +64,10 @@ class Budget(ABC):
         if epsilon >= weak:
             implied = ""
             if "epsilon" not in self.to_dict():
-                implied = f"it implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}. "
+                implied = f" It implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}."
             said.append(
-                f"{self} is a weak guarantee: {implied}The statement says how often a guess of membership may be "
-                f"right. An epsilon of at most {strong:g} is strong; choose one near it if the accuracy allows."
+                f"{self} is a weak guarantee.{implied} The model's statement says how often a guess of membership may "
+                f"be right. An epsilon of at most {strong:g} is strong; choose one near it if the accuracy allows."
             )
         if delta >= LARGE_DELTA:
             said.append(
