@@ -244,3 +244,10 @@ def test_what_is_no_parameter_cannot_be_set(name, tmp_path):
         with pytest.raises(ParameterError, match=f"SoftmaxPrototypes has no parameter {name}"):
             attempt()
     assert ledger.releases() == []
+
+
+def test_a_refit_that_fails_at_its_parameters_leaves_no_earlier_model():
+    estimator = clone(ESTIMATORS["mean"]).fit(X, Y)
+    with pytest.raises(ParameterError, match="unknown_labels"):
+        estimator.set_params(unknown_labels="x").fit(X, Y)
+    assert not [name for name in vars(estimator) if name.endswith("_")]

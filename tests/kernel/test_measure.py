@@ -57,6 +57,16 @@ def test_a_counter_with_further_arguments_counts_the_same_asks():
         measure("sums")
 
 
+@pytest.mark.parametrize(("used", "left"), [(2, 1), (3, 0), (7, 0), (-2, 3)])
+def test_asks_of_an_interrupted_run_are_spent_and_none_is_given_back(used, left):
+    paid = calibrated(GaussianDP(2.0), {"sums": Measurement(SUMS, times=3)}, ADD_REMOVE)
+    measure = Measure(paid, HeldRecords(ROWS, CODES), 3, {"sums": used})
+    for _ in range(left):
+        measure("sums")
+    with pytest.raises(MeasurementError, match="all are answered"):
+        measure("sums")
+
+
 def test_an_ask_that_fails_is_spent():
     """What a failure tells of the records is not known, so nobody may try again."""
     measure = counter({"sums": Measurement(SUMS)})

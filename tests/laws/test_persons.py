@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sklearn import config_context
 from sklearn.model_selection import GroupKFold, cross_val_score
 
-from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP
+from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP, SoftmaxPrototypes
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.kernel import measure, persons, queries, search
 from dppl.kernel import whole_persons as whole
@@ -714,6 +714,15 @@ def searched(X, y, given, seed=0):
 def test_a_person_leaves_no_other_trace_in_a_search(data):
     more, fewer = neighbours_of(data.draw(whole_persons(DIM)))
     assert traces(lambda: searched(*more)) == traces(lambda: searched(*fewer))
+
+
+def test_a_search_says_that_a_person_is_one_row_of_one_class():
+    """Also of an estimator into which persons enter whole when it is fitted by itself."""
+    X, y = MEAN.records(40)
+    estimator = SoftmaxPrototypes(ApproxDP(1.0, 1e-6), CLASSES)
+    search = PrivateSearch(estimator, {"strict": [False]}, mean_runs=2, random_state=0)
+    guarantee = search.fit(X, y, groups=[f"person {i // 8}" for i in range(40)]).guarantee_
+    assert guarantee.neighbours.endswith("a person counts as one record, of one class")
 
 
 def test_a_search_tosses_one_coin_a_person(monkeypatch):

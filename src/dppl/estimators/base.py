@@ -142,22 +142,23 @@ class EmbeddingClassifier(ReleasedClassifier):
 
         `task` and the private `state` are those of a stream.
         """
-        self.check_parameters()
-        if self.budget.is_weak:
-            warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=3)
         self._forget()
         try:
+            self.check_parameters()
+            if self.budget.is_weak:
+                warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=3)
             # Numbers that leave the range of floats belong to single rows, and must neither warn nor stop the others.
             with one_thread_each, np.errstate(all="ignore"):
                 # Shapes, kinds, parameters and public values alone decide what is released, and what it costs.
                 private = private_data(X, y, groups, max_classes=self.max_classes_per_person)
                 refuse_private(self.public or PublicData(), X, y)
                 plan = self._plan(private.n_features, private.engine, task)
+                allowed = None if plan.setting.task is None else plan.setting.task.allowed
                 guarantee = plan.guarantee_on(X, groups)
                 private.check(
                     needs_rows=any(one.measurement.query.needs_rows for one in plan.measurements.values()),
                     strict=self.strict and bool(guarantee.releases),
-                    classes=plan.classes,
+                    classes=plan.classes if allowed is None else plan.classes[allowed],
                 )
                 # Paid before a private value is read: whoever stops a fit after that has seen something of it.
                 guarantee, entry = self._charge(plan, guarantee, ledger, partition)
@@ -168,7 +169,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                             plan.classes,
                             unknown_labels=self.unknown_labels,
                             adjacency=self.adjacency,
-                            allowed=None if plan.setting.task is None else plan.setting.task.allowed,
+                            allowed=allowed,
                             max_classes=self.max_classes_per_person,
                             whole_persons=self.whole_persons,
                             stream=state,

@@ -161,7 +161,8 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 model.set_params(budget=ZCDP(rho), random_state=self.random_state, **candidate)
                 model.check_parameters()
                 models.append(model.set_params(max_classes_per_person=most))
-                plans.append(model._plan(private.n_features))
+                # A search reduces a person to one row of one class, whatever the estimator does by itself.
+                plans.append(replace(model._plan(private.n_features), whole_persons=False))
             promises = [plan.guarantee_on(X, groups) for plan in plans]
             private.check(needs_rows=True, strict=False, classes=classes)
             guarantee = self._guarantee(promises, budget, rho, scoring)

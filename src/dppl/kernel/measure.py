@@ -103,7 +103,8 @@ class _Counter:
     ) -> None:
         self.records = records
         self.source = source
-        self.left = {name: one.measurement.times - used.get(name, 0) for name, one in paid.items()}
+        # A negative count would give asks that nobody paid for.
+        self.left = {name: one.measurement.times - max(0, used.get(name, 0)) for name, one in paid.items()}
         self.lock = Lock()
 
 

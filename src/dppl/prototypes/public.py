@@ -115,8 +115,8 @@ class PublicPrototypes(MapParameters, EmbeddingClassifier):
         public = setting.public
         if public.rows is None:
             raise ParameterError(
-                "is required: PublicPrototypes selects among public rows. It is the default of pure DP (epsilon alone); "
-                "with a delta, too, the default is SoftmaxPrototypes, which needs none.",
+                "is required: PublicPrototypes selects among public rows. It is the default under pure DP. "
+                "With epsilon and delta the default is SoftmaxPrototypes, which needs none.",
                 parameter="public",
             )
         if public.rows.shape[0] < self.n_prototypes:
