@@ -995,7 +995,8 @@ def test_probabilities_go_with_labels_in_every_form(trained, mails, cli):
     assert [row["label"] for row in written] == ["cat", "", "gnu", trained.predict(["afk"])[0]]
     for name in ("p.npz", "p.parquet"):
         assert cli("predict", "m.safetensors", "new.csv", "--proba", "--out", name).exit_code == 0
-    arrays = np.load(mails / "p.npz", allow_pickle=False)
+    with np.load(mails / "p.npz", allow_pickle=False) as file:
+        arrays = dict(file)
     np.testing.assert_array_equal(arrays["probability"], expected)
     assert arrays["classes"].tolist() == CLASSES
     assert arrays["id"].tolist() == ["k0", "k1", "k2", "k3"]
