@@ -834,8 +834,9 @@ def assert_same_finetuning(assert_same):
     return check
 
 
-@pytest.mark.parametrize("options", FINETUNINGS)
-@pytest.mark.parametrize("item", ITEMS)
+@pytest.mark.parametrize(
+    ("item", "options"), [*(("good", options) for options in FINETUNINGS), *((item, "in mu") for item in [*ITEMS][1:])]
+)
 def test_finetuning_shows_only_what_it_releases(item, options, network_folders, assert_same, assert_same_finetuning):
     pair = network_folders(raw_neighbours(*ITEMS[item]))
     trace = assert_same_finetuning(pair, FINETUNINGS[options], ITEMS[item][1])
@@ -889,10 +890,11 @@ def test_a_leak_of_finetuning_is_noticed(way, network_folders, assert_same_finet
     told = []
     whole = DPTrainer._train
 
-    def train(self, plan, records, *others):
-        whole(self, plan, records, *others)
-        told.append(len(records))
-        LEAKS_OF_FINETUNING[way](len(records))
+    def train(self, records, plan, **options):
+        whole(self, records, plan, **options)
+        told.append(len(records.labels))
+        LEAKS_OF_FINETUNING[way](len(records.labels))
+        return self
 
     monkeypatch.setattr(DPTrainer, "_train", train)
     pair = network_folders(raw_neighbours(*ITEMS["good"]))
