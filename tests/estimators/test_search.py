@@ -33,7 +33,7 @@ P = RNG.normal(size=(50, 16))
 
 
 def answers(query, model, rows, codes):
-    return query.exact(HeldRecords(rows, codes), model=model)
+    return HeldRecords(rows, codes).total(query, model=model)
 
 
 def searching(parameters=None, budget=BUDGET, **options):

@@ -72,9 +72,8 @@ class RightAnswers(Query):
         """Twice as much by class under replace-one, and as much in all."""
         return self.squared_norm * (2 if self.by_class and relation != "add-remove" else 1)
 
-    def exact(self, records: Records, *, model: Model) -> Int64:
+    def exact(self, records: HeldRecords, *, model: Model) -> Int64:
         """Return the number, shape (1,), or both of each class, shape (2, n_classes)."""
-        assert isinstance(records, HeldRecords)
         mapped = (row for block in iter_blocks(records.rows, _ROWS) for row in model.lattice_.features(block))
         guesses = [int(model._class_scores(row[None])[0].argmax()) for row in mapped]
         known = records.codes >= 0
@@ -132,7 +131,7 @@ def best_of(
         seed = None if source.fit_for_release else source.bits(31)
         with Measure(plans[number], training.taken(), seed) as measure:
             model = learn(number, measure)
-        answer = query.answer(scoring.mechanism, held_out, source, model=model)
+        answer = scoring.mechanism.release(held_out.total(query, model=model), source)
         # The theorem needs a total order on results, so equal scores are ordered by the models' bytes.
         return query.score(answer, scoring.mechanism.noise_std), model.to_bytes(), model, number
 

@@ -28,7 +28,7 @@ from dppl.errors import InputError
 from dppl.kernel import factors
 from dppl.kernel.factors import Row
 from dppl.kernel.mechanisms import Randomness, RoundedGaussian
-from dppl.kernel.queries import ClassSums
+from dppl.kernel.queries import ClassSums, OwnAnswer
 from dppl.kernel.records import Records
 
 Int64 = NDArray[np.int64]
@@ -97,7 +97,7 @@ class StateFile:
 
 
 @dataclass(frozen=True)
-class CorrelatedClassSums(ClassSums):
+class CorrelatedClassSums(ClassSums, OwnAnswer):
     """A row of a public matrix times the class sums of all tasks so far, the true sums of earlier tasks being kept.
 
     A record is in one task, so over all rows it adds its q times a column of the matrix, whose squared norm is at most
@@ -114,12 +114,12 @@ class CorrelatedClassSums(ClassSums):
         """That of a lattice row times a column of the matrix."""
         return self.lattice.squared_norm * Fraction(factors.factor(self.noise, self.max_tasks).squared_norm)
 
-    def answer(self, mechanism: RoundedGaussian, records: Records, source: Randomness) -> Float:
+    def answer(self, mechanism: RoundedGaussian, records: Records, source: Randomness, **released: Any) -> Float:
         """Return what the row tells of the task's sums, shape (n_classes, dim), and leave the later state with them.
 
         `fit`, which learns one task, keeps none.
         """
-        exact, state = self.exact(records), records.stream
+        exact, state = records.total(self, **released), records.stream
         kept = BinSums.none(*exact.shape) if state is None or state.sums is None else state.sums
         row = factors.factor(self.noise, self.max_tasks).rows[self.number - 1]
         later, estimate = kept.after(row, exact, mechanism, source)

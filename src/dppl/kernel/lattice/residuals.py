@@ -17,36 +17,31 @@ The curvature of the same loss, the blocks on the diagonal of its Hessian, is su
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
-from hashlib import sha256
 from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.errors import InputError, ParameterError
+from dppl.errors import ParameterError
 from dppl.kernel.lattice import int8
 from dppl.kernel.lattice.kernels import Codes
 from dppl.kernel.lattice.lattice import Int8, Lattice
-from dppl.kernel.lattice.stream import RowSource, TensorRows, iter_blocks
 from dppl.kernel.lattice.threads import for_each_block, small_steps
 
-__all__ = ["SoftmaxCurvature", "SoftmaxGradient", "gradient_blocks", "longest_shortfall"]
+__all__ = ["SoftmaxCurvature", "SoftmaxGradient", "longest_shortfall"]
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 
-# Rows a block. It is cut so that its class by row arrays hold as many numbers as fit into a core's cache, but not into
-# fewer rows than pay for adding up their products. No result depends on any.
-BLOCK_ROWS = 4096
+# Blocks are cut so that their class by row arrays hold as many numbers as fit into a core's cache, but not into fewer
+# rows than pay for adding up their products. No result depends on either.
 _BLOCK_NUMBERS = 1 << 18
 _LEAST_ROWS = 1024
-# Mapped rows of a table that are kept, a byte a number.
-_KEPT_BYTES = 1 << 30
 # Steps of the residual grid per unit of the clipping norm. Coarser grids would lose the many small probabilities of
 # other classes, which together are as large as the residuals of a class's own records.
 RESOLUTION = 2**20
@@ -175,7 +170,7 @@ class SoftmaxGradient:
                 if self.bias:
                     total[:, dim] += self.bias * steps.sum(axis=1).astype(np.int64)
 
-        for_each_block(add, _cut(blocks, n_classes))
+        for_each_block(add, blocks, _rows_of(n_classes))
         return total
 
     def count_long(
@@ -197,7 +192,7 @@ class SoftmaxGradient:
             part = slice(start, start + len(block))
             long[part] = _residuals(layer.logits(block), codes[part])[1] > np.float32(threshold)
 
-        for_each_block(mark, _cut(blocks, len(weights)))
+        for_each_block(mark, blocks, _rows_of(len(weights)))
         return int(np.count_nonzero(long))
 
     def hits(
@@ -222,7 +217,7 @@ class SoftmaxGradient:
             logits = layer.logits(block)
             right[start + counted] = logits[part[counted], counted] >= logits.max(axis=0)[counted]
 
-        for_each_block(mark, _cut(blocks, len(weights)))
+        for_each_block(mark, blocks, _rows_of(len(weights)))
         return right
 
     def shortfalls(self, blocks: Iterable[Int8], codes: Codes, weights: Float, of_records: Int64) -> Int64:
@@ -252,7 +247,7 @@ class SoftmaxGradient:
             with lock:
                 total += exact
 
-        for_each_block(add, _cut(blocks, len(weights)))
+        for_each_block(add, blocks, _rows_of(len(weights)))
         return total
 
 
@@ -308,7 +303,7 @@ class SoftmaxCurvature:
                 with lock:
                     total[code] += products
 
-        for_each_block(add, _cut(blocks, n_classes))
+        for_each_block(add, blocks, _rows_of(n_classes))
         return total
 
 
@@ -323,67 +318,12 @@ def check_clip(clip: float) -> None:
         raise ParameterError(f"clip must lie between 2**-20 and 2**20; got {clip!r}.")
 
 
+def _rows_of(n_classes: int) -> int:
+    return max(_LEAST_ROWS, _BLOCK_NUMBERS // n_classes)
+
+
 def _longest_weights(lattice: Lattice) -> float:
     return 2.0**24 / (lattice.scale + 1) - math.sqrt(lattice.dim) / 2
-
-
-def gradient_blocks(lattice: Lattice, source: RowSource, *, compared: bool = False) -> Iterable[Int8]:
-    """Return lattice rows in blocks that can be gone through again and again.
-
-    Rows of an array or tensor in memory are mapped once and kept, a byte a number. A table or memory map may be larger
-    than memory: a gibibyte of its mapped rows is kept, and what comes after that is read and mapped again every time.
-
-    Parameters
-    ----------
-    lattice : Lattice
-        Where the rows are mapped to.
-    source : array, memory map, tensor or table of shape (n, d)
-        The rows.
-    compared : bool, default=False
-        Whether a pass ends with an `InputError` if rows that are mapped again are not those of the first whole pass,
-        by a hash of them that stays in memory.
-    """
-    if isinstance(source, np.ndarray | TensorRows) and not isinstance(source, np.memmap):
-        return list(lattice.blocks(source, BLOCK_ROWS))
-    return _Again(lattice, source, compared)
-
-
-class _Again:
-    """The lattice rows of a table or memory map, of which the first are kept."""
-
-    def __init__(self, lattice: Lattice, source: RowSource, compared: bool) -> None:
-        self._lattice, self._source, self._compared = lattice, source, compared
-        self._hash: bytes | None = None
-        self._kept: list[Int8] = []
-        self._n_kept = 0
-
-    def __iter__(self) -> Iterator[Int8]:
-        yield from self._kept
-        done, end, hashed = self._n_kept, 0, sha256()
-        if done == self._source.shape[0]:
-            return
-        for block in iter_blocks(self._source, BLOCK_ROWS):
-            end += len(block)
-            if end > done:
-                mapped = self._lattice.transform(block[done - end :])
-                # After a whole pass none is kept any more, so that the hash is always of the same rows.
-                if self._n_kept == done and end * self._lattice.dim <= _KEPT_BYTES and self._hash is None:
-                    self._kept.append(mapped)
-                    self._n_kept = end
-                elif self._compared:
-                    hashed.update(mapped.data)
-                done = end
-                yield mapped
-        if self._compared:
-            self._hash = self._hash or hashed.digest()
-            if hashed.digest() != self._hash:
-                raise InputError("the records changed while they were read.")
-
-
-def _cut(blocks: Iterable[Int8], n_classes: int) -> Iterator[Int8]:
-    """Yield blocks whose class by row arrays fit into a core's cache."""
-    rows = max(_LEAST_ROWS, _BLOCK_NUMBERS // n_classes)
-    return (part for block in blocks for part in iter_blocks(block, rows))
 
 
 class _IntegerLayer:
