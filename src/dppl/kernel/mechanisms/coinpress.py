@@ -17,7 +17,7 @@ from dppl.kernel.lattice.lattice import round_within
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy import Budget, GaussianDP, Release
-from dppl.kernel.privacy.accounting import cost_of_gaussian, mu_below
+from dppl.kernel.privacy.accounting import cost_of_gaussian, root_below
 
 Float = NDArray[np.float64]
 
@@ -156,7 +156,7 @@ class CoinPress:
         radius = self._first_radius(lattice)
         for share in self.split:
             bound = Fraction(math.floor(min(((radius + tail) * unit) ** 2, _EXACT)))
-            each = GaussianDP(mu_below(Fraction(self.mu) ** 2 * Fraction(share)))
+            each = GaussianDP(root_below(Fraction(self.mu) ** 2 * Fraction(share)))
             noise = RoundedGaussian.within(each, 4 * bound)
             spread = noise.noise_std / (size * unit)
             radius = tail * math.sqrt(1 / size + spread**2)

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from dppl.errors import InputError
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy import Budget, Release
-from dppl.kernel.privacy.accounting import rho_of_bounded_range
-from dppl.kernel.privacy.tradeoff import selection_mu
+from dppl.kernel.privacy.accounting import cost_of_selection
 
 Int64 = NDArray[np.int64]
 
@@ -245,11 +244,6 @@ class ExponentialMechanism:
             size=size,
         )
 
-    @property
-    def rho(self) -> float:
-        """ZCDP cost under add/remove, epsilon²/8 rounded up."""
-        return rho_of_bounded_range(self.epsilon)
-
     def select(self, utilities: Int64, source: Randomness) -> Int64:
         """Return the positions of the selected candidates.
 
@@ -364,7 +358,7 @@ class ExponentialMechanism:
             sensitivity=float(self.sensitivity),
             norm="monotone utility",
             parameters={"epsilon_per_selection": self.epsilon},
-            cost={"epsilon": epsilon, "mu": selection_mu(epsilon), "rho": rho_of_bounded_range(epsilon)},
+            cost=cost_of_selection(epsilon),
         )
 
     @property

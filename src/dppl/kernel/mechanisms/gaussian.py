@@ -18,8 +18,7 @@ from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy import ApproxDP, Budget, Release
 from dppl.kernel.privacy.accounting import (
     cost_of_gaussian,
-    gaussian_noise_std,
-    round_up,
+    root_above,
     sampled_gaussian_multiplier,
 )
 
@@ -68,6 +67,8 @@ class RoundedGaussian:
     _norm: ClassVar[str] = "L2"
 
     def __post_init__(self) -> None:
+        if not self.squared_sensitivity > 0:
+            raise BudgetError("a release needs a positive sensitivity.")
         if self.noise_std > _WIDEST:
             raise BudgetError(
                 f"the budget is so small that its noise (standard deviation {self.noise_std:.3g}) would leave 64-bit "
@@ -92,7 +93,8 @@ class RoundedGaussian:
             For a PureDP budget, or one so small that its noise would not fit into 64-bit integers.
         """
         total = times * squared_sensitivity
-        noise_std = gaussian_noise_std(total, budget.gaussian_allowance().mu)
+        # Sensitivity/sigma ≤ mu: Dong, Roth, Su (2022), Theorem 2.7.
+        noise_std = root_above(total / Fraction(budget.gaussian_allowance().mu) ** 2)
         return cls(squared_sensitivity=total, noise_std=noise_std, times=times)
 
     @property
@@ -173,8 +175,7 @@ class SymmetricRoundedGaussian(RoundedGaussian):
     @property
     def off_diagonal_noise_std(self) -> float:
         """The smallest float τ with 2τ² ≥ σ²."""
-        squared = Fraction(self.noise_std) ** 2
-        return round_up(self.noise_std / math.sqrt(2), lambda std: 2 * std**2 >= squared)
+        return root_above(Fraction(self.noise_std) ** 2 / 2)
 
     def release(self, exact: Int64, source: Randomness) -> Int64:
         """Return symmetric matrices plus symmetric noise.
@@ -250,7 +251,7 @@ class SampledGaussian:
             )
         threshold = max(1, math.floor(rate * 2**_RATE_BITS))
         multiplier = sampled_gaussian_multiplier(budget.epsilon, budget.delta, threshold / 2**_RATE_BITS, times)
-        noise_std = gaussian_noise_std(squared_sensitivity, math.nextafter(1 / multiplier, 0.0))
+        noise_std = root_above(squared_sensitivity / Fraction(math.nextafter(1 / multiplier, 0.0)) ** 2)
         each = RoundedGaussian(squared_sensitivity=squared_sensitivity, noise_std=noise_std)
         return cls(each=each, times=times, threshold=threshold, budget=budget)
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import decimal
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import InitVar, asdict, dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import ClassVar
 
 from dppl import _validate
-from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
+from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.privacy import accounting, tradeoff
 
 # The delta of the one epsilon that stands in sentences, tables and figures.
@@ -142,7 +141,7 @@ class PureDP(Budget):
 
     def to_zcdp(self) -> ZCDP:
         """Return rho = epsilon²/2 (Bun and Steinke 2016, arXiv:1605.02065v1, Proposition 1.4), rounded up."""
-        return ZCDP(accounting.rho_of_pure(self.epsilon))
+        return ZCDP(accounting.above(Fraction(self.epsilon) ** 2 / 2))
 
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the same epsilon: pure DP implies (epsilon, delta) for every delta."""
@@ -274,11 +273,11 @@ class ZCDP(Budget):
 
     def gaussian_allowance(self) -> GaussianDP:
         """Return mu = sqrt(2·rho), rounded down: Gaussian noise costs rho = mu²/2."""
-        return GaussianDP(accounting.mu_below(2 * Fraction(as_typed(self.rho))))
+        return GaussianDP(accounting.root_below(2 * Fraction(as_typed(self.rho))))
 
     def selection_epsilon(self) -> float:
         """Return sqrt(8·rho), rounded down: epsilon-bounded range is epsilon²/8-zCDP (Cesar, Rogers 2021)."""
-        return accounting.bounded_range_of_zcdp(self.rho)
+        return accounting.root_below(8 * Fraction(self.rho))
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,14 +291,6 @@ class ApproxDP(Budget):
     delta : float
         Slack in that inequality, strictly between 0 and 1; meaningful values lie far below 1/n. It is not the
         probability that the loss exceeds epsilon, which can be larger.
-    max_records : int, default=None
-        A public bound N on the number of records, to check `delta` against; it is not stored. A delta above N**-1.1
-        warns. Never take the private number itself.
-
-    Raises
-    ------
-    BudgetError
-        If `delta` is not below 1/`max_records`: publishing a random record in full satisfies such a budget.
 
     References
     ----------
@@ -308,21 +299,7 @@ class ApproxDP(Budget):
 
     epsilon: float
     delta: float
-    max_records: InitVar[int | None] = None
     notion: ClassVar[str] = "approximate DP"
-
-    def __post_init__(self, max_records: int | None) -> None:  # type: ignore[override]  # mypy loses the InitVar
-        Budget.__post_init__(self)
-        if max_records is not None:
-            accounting.check_delta(self.delta, max_records)
-            if self.delta > max_records**-1.1:
-                warnings.warn(
-                    f"delta = {rounded_up(self.delta)} is little below 1 / {max_records}, the bound on the number of "
-                    "records, at which a mechanism may publish a whole record. Choose "
-                    f"{max_records**-1.1:.1g} or less.",
-                    WeakBudgetWarning,
-                    stacklevel=3,
-                )
 
     def _implied(self) -> tuple[float, float]:
         return self.epsilon, self.delta
@@ -385,7 +362,7 @@ def as_typed(value: float) -> float:
     >>> as_typed(0.5), as_typed(0.8) < 0.8  # the float 0.8 lies above the decimal number
     (0.5, True)
     """
-    return accounting.float_below(min(Fraction(repr(value)), Fraction(value)))
+    return accounting.below(min(Fraction(repr(value)), Fraction(value)))
 
 
 def worth_showing(left: float, budget: float) -> float:

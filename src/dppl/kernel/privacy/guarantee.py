@@ -15,9 +15,9 @@ from dppl._version import __version__
 from dppl.errors import BudgetError
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.accounting import (
+    above,
     cost_of_gaussian,
-    rho_of_bounded_range,
-    round_up,
+    cost_of_selection,
     sampled_gaussian_epsilon,
     sampled_gaussian_pairs,
 )
@@ -137,10 +137,7 @@ class Release:
         if names != {"epsilon", "mu", "rho"}:
             raise BudgetError(f"costs of {self.mechanism} to several rows together are not known.")
         # Selections for several classes, or several steps of one selection: the ranges add up.
-        whole = n_rows * Fraction(self.cost["epsilon"])
-        epsilon = round_up(float(whole), lambda value: value >= whole)
-        cost = {"epsilon": epsilon, "mu": tradeoff.selection_mu(epsilon), "rho": rho_of_bounded_range(epsilon)}
-        return replace(self, cost=cost)
+        return replace(self, cost=cost_of_selection(above(n_rows * Fraction(self.cost["epsilon"]))))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a JSON-ready dictionary; `from_dict` reads it back."""

@@ -29,7 +29,7 @@ from dppl import _validate
 from dppl._optional import how_to_install
 from dppl._version import __version__
 from dppl.errors import BudgetExceeded, LedgerError, ParameterError
-from dppl.kernel.privacy.accounting import best_order, epsilon_of_zcdp, float_below, mu_below, order_of_zcdp_within
+from dppl.kernel.privacy.accounting import below, best_order, epsilon_of_zcdp, order_of_zcdp_within, root_below
 from dppl.kernel.privacy.budgets import ApproxDP, Budget, GaussianDP, budget_from_dict, checked_budget, worth_showing
 from dppl.kernel.privacy.composition import Cost, epsilon_at, total_epsilon, total_mu, total_rho
 from dppl.kernel.privacy.guarantee import ADJACENCIES, PERSON, Adjacency, Guarantee
@@ -535,13 +535,13 @@ class Account:
         if not whole > part:
             return 0.0
         if isinstance(self.budget, GaussianDP):
-            return mu_below(Fraction(whole) ** 2 - Fraction(part) ** 2)
+            return root_below(Fraction(whole) ** 2 - Fraction(part) ** 2)
         if isinstance(self.budget, ApproxDP) and self.accounting == "gdp" and part > 0:
             of_whole, of_part = (gaussian_mu_within(epsilon, self.budget.delta) for epsilon in (whole, part))
             squared = Fraction(of_whole) ** 2 - Fraction(of_part) ** 2
-            epsilon = gaussian_epsilon(mu_below(squared), self.budget.delta) if squared > 0 else 0.0
+            epsilon = gaussian_epsilon(root_below(squared), self.budget.delta) if squared > 0 else 0.0
             return math.nextafter(epsilon, 0.0) if epsilon > SMALLEST_EPSILON else 0.0
-        return float_below(Fraction(whole) - Fraction(part))
+        return below(Fraction(whole) - Fraction(part))
 
     def _order(self, costs: list[Cost]) -> float | None:
         """Return the Rényi order of an account with searches, which was settled before anything was released.
