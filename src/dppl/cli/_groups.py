@@ -60,7 +60,7 @@ class Budget:
             budget = self._as_typed()
         for warning in said:
             note(str(warning.message))
-        if budget.is_weak:
+        if budget.weakness:
             note(budget.weakness)
         return budget
 

@@ -145,7 +145,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         self._forget()
         try:
             self.check_parameters()
-            if self.budget.is_weak:
+            if self.budget.weakness:
                 warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=3)
             # Numbers that leave the range of floats belong to single rows, and must neither warn nor stop the others.
             with one_thread_each, np.errstate(all="ignore"):

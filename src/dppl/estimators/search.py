@@ -143,7 +143,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # a search that fails must not leave the model of an earlier one
         budget, candidates = self._checked()
-        if budget.is_weak:
+        if budget.weakness:
             warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
         adjacency, most = self.estimator.adjacency, None if groups is None else 1
         classes = reading.public_classes(self.estimator.classes)

@@ -355,7 +355,7 @@ class FilmEnsemble(NetworkClassifier):
             stream.check_same_promise(self.guarantee_, stream.of_tasks(guarantee, self._n_earlier, self.tasks))
         # A total beyond all use is refused before it is paid, and one of hardly any meaning warns.
         total = stream.of_tasks(guarantee, self._n_earlier + 1, self.tasks).budget
-        if total.is_weak:
+        if total.weakness:
             warnings.warn(total.weakness, WeakBudgetWarning, stacklevel=3)
         return replace(plan, guarantee=guarantee), trainer
 

@@ -70,13 +70,7 @@ class Tally:
 
     @classmethod
     def of(cls, bins: Int64, size: int, width: int) -> Tally:
-        """Count candidates.
-
-        Parameters
-        ----------
-        bins : ndarray of shape (n_classes, n), int64
-        size, width : int
-        """
+        """Count candidates, whose bins have the shape (n_classes, n)."""
         best = _best(bins, size)
         # Candidates above the last of the best go to a column of their own, which is dropped.
         depths = best[:, -1:] - bins
@@ -225,85 +219,31 @@ class ExponentialMechanism:
         """Return the sharpest selection for each of several disjoint classes whose cost stays within `budget`.
 
         Under replace-one each is half as sharp; `describe` says why.
-
-        Parameters
-        ----------
-        budget : Budget
-            What all selections may cost together.
-        sensitivity : int
-            By how much one record changes a utility at most.
-        size : int, default=1
-            How many candidates are selected for a class, jointly.
-        adjacency : {"add-remove", "replace-one"}, default="add-remove"
-            Which data sets are neighbours.
         """
         epsilon = budget.selection_epsilon()
-        return cls(
-            epsilon=epsilon if adjacency == "add-remove" else epsilon / 2,
-            sensitivity=sensitivity,
-            size=size,
-        )
+        return cls(epsilon=epsilon if adjacency == "add-remove" else epsilon / 2, sensitivity=sensitivity, size=size)
 
     def select(self, utilities: Int64, source: Randomness) -> Int64:
-        """Return the positions of the selected candidates.
-
-        Parameters
-        ----------
-        utilities : ndarray of shape (m,), int64
-        source : Randomness
-
-        Returns
-        -------
-        ndarray of shape (size,), int64
-            In ascending order, since the order inside a set says nothing.
-
-        Raises
-        ------
-        InputError
-            If there are fewer candidates than `size`.
-        """
+        """Return the positions of the selected candidates, in ascending order."""
         pool = self.tally(utilities[None])
         (chosen,) = self.select_each([pool], lambda _: [(0, 0, utilities, np.arange(len(utilities)))], source)
         return np.asarray(chosen)
 
     def tally(self, utilities: Int64) -> Tally:
-        """Return what `select_each` needs to know of some candidates.
+        """Return what `select_each` needs to know of some candidates, which is as private as their utilities.
 
-        No randomness enters it, and it is made of plain integers. So another process may compute it; noise is drawn
-        where all tallies come together. A tally is as private as the utilities.
-
-        Parameters
-        ----------
-        utilities : ndarray of shape (n_classes, n), int64
-            Below 2⁶¹ in magnitude.
+        Utilities have the shape (n_classes, n), and are below 2⁶¹ in magnitude. No randomness enters a tally, so
+        another process may compute it; noise is drawn where all tallies come together.
         """
         return Tally.of(utilities >> self._scale.shift, self.size, self._scale.width)
 
     def select_each(self, parts: Sequence[Tally], look: Look, source: Randomness) -> Int64:
         """Return the positions of the selected candidates of each class, from tallies of a pool and a second look.
 
-        What is selected depends on the utilities in the order of positions and on `source`, not on the parts.
-
-        Parameters
-        ----------
-        parts : sequence of Tally
-            Of consecutive parts of the pool, in the order of positions. Their number says how closely the second look
-            is confined.
-        look : callable
-            Gets the bins that are sought, as ``{part: {class: [(lowest, highest), ...]}}``. Yields ``(class, part,
-            utilities, positions)`` for each part and class, or several such in the order of positions. It may leave
-            out what `is_sought` does not tell. It is called once.
-        source : Randomness
-
-        Returns
-        -------
-        ndarray of shape (n_classes, size), int64
-            In ascending order within a class.
-
-        Raises
-        ------
-        InputError
-            If there are fewer candidates than `size`, or those of the second look are not those of the first.
+        The parts are consecutive, and their number says how closely the second look is confined, which is taken once.
+        What is selected depends on the utilities in the order of positions and on `source`, not on the parts. Positions
+        have the shape (n_classes, size), and ascend within a class, since the order inside a set says nothing. Fewer
+        candidates than `size` are refused, and so is a second look at others than those of the first.
         """
         whole = Tally.merged(parts)
         if whole.n < self.size:
@@ -311,27 +251,29 @@ class ExponentialMechanism:
                 f"selecting {self.size} candidates needs at least as many; got {whole.n}; rows of NaN, infinity or "
                 "only zeros are none."
             )
-        drawn = [self._proposals(parts, whole, code, source) for code in range(len(whole.best))]
+        drawn: list[list[_Proposal]] = []
+        for code in range(len(whole.best)):
+            envelope, places = _Envelope.of(strata(whole, code), self.size, self._scale), Places(parts, code)
+            # Until one is sure to be accepted, wherever in its bin its worst member lies.
+            proposals = [envelope.propose(places, source)]
+            while not proposals[-1].sure:
+                proposals.append(envelope.propose(places, source))
+            drawn.append(proposals)
         wanted: Wanted = {}
         for code, proposals in enumerate(drawn):
             for pick in (pick for proposal in proposals for pick in proposal.picks):
                 wanted.setdefault(pick.part, {}).setdefault(code, []).append((pick.lowest, pick.highest))
         for code, part, utilities, positions in look(dict(sorted(wanted.items()))):
-            picks = [pick for proposal in drawn[code] for pick in proposal.picks if pick.part == part]
             bins = utilities >> self._scale.shift
-            for pick in picks:
+            for pick in (pick for proposal in drawn[code] for pick in proposal.picks if pick.part == part):
                 pick.look(bins, utilities, positions)
-        return np.array([self._first_accepted(proposals) for proposals in drawn], np.int64)
+        if any(pick.position is None for proposals in drawn for proposal in proposals for pick in proposal.picks):
+            raise InputError("the public rows changed while they were read.")
+        accepted = [next(one for one in proposals if one.sure or one.is_accepted()) for proposals in drawn]
+        return np.sort(np.array([[pick.position for pick in proposal.picks] for proposal in accepted], np.int64))
 
     def is_sought(self, utilities: Int64, bins: Iterable[tuple[int, int]]) -> NDArray[np.bool_]:
-        """Tell which candidates `select_each` wants to see, so that a process that holds them sends no others.
-
-        Parameters
-        ----------
-        utilities : ndarray of shape (n,), int64
-        bins : iterable of (int, int)
-            What `select_each` seeks for the class in the part.
-        """
+        """Mark the candidates that `select_each` seeks by their bins, so that who holds them sends no others."""
         own = utilities >> self._scale.shift
         sought = np.zeros(len(own), np.bool_)
         for lowest, highest in set(bins):
@@ -343,13 +285,6 @@ class ExponentialMechanism:
 
         Under replace-one a record leaves one selection and enters another, or the same one: twice epsilon in pure DP,
         and in zCDP the square of twice the range over eight (the same class is the worse case).
-
-        Parameters
-        ----------
-        statistic : str
-            What is selected, in words.
-        adjacency : {"add-remove", "replace-one"}
-            Which data sets are neighbours.
         """
         epsilon = self.epsilon if adjacency == "add-remove" else 2 * self.epsilon
         return Release(
@@ -364,21 +299,6 @@ class ExponentialMechanism:
     @property
     def _scale(self) -> _Scale:
         return _scale(self.epsilon, self.sensitivity, self.size)
-
-    def _proposals(self, parts: Sequence[Tally], whole: Tally, code: int, source: Randomness) -> list[_Proposal]:
-        """Draw proposals for a class until one is sure to be accepted, wherever in its bin its worst member lies."""
-        envelope, places = _Envelope.of(strata(whole, code), self.size, self._scale), Places(parts, code)
-        proposals: list[_Proposal] = []
-        while not proposals or not proposals[-1].sure:
-            proposals.append(envelope.propose(places, source))
-        return proposals
-
-    def _first_accepted(self, proposals: list[_Proposal]) -> list[int]:
-        for proposal in proposals:
-            if any(pick.position is None for pick in proposal.picks):
-                raise InputError("the public rows changed while they were read.")
-        accepted = next(proposal for proposal in proposals if proposal.sure or proposal.is_accepted())
-        return sorted(pick.position for pick in accepted.picks if pick.position is not None)
 
 
 class _Scale(NamedTuple):
@@ -479,27 +399,20 @@ class _Envelope:
         stratum, before, size = self.strata[place], self.before[place], self.size
         ways = [math.comb(stratum.count, n) * math.comb(before, size - n) for n in range(1, size + 1)]
         n_worst = 1 + (bisect_right(list(accumulate(ways)), source.below(self.sets[place])) if size > 1 else 0)
-        picks = [
-            _Pick(lowest, highest, *places.find(lowest, highest, ordinal))
-            for lowest, highest, count, chosen in (
-                (stratum.lowest, stratum.highest, stratum.count, n_worst),
-                (stratum.highest + 1, _ANY, before, size - n_worst),
-            )
-            for ordinal in _subset(count, chosen, source)
-        ]
+        picks = []
+        for lowest, highest, count, n_chosen in (
+            (stratum.lowest, stratum.highest, stratum.count, n_worst),
+            (stratum.highest + 1, _ANY, before, size - n_worst),
+        ):
+            chosen: set[int] = set()
+            for last in range(count - n_chosen, count):  # a uniform subset (Floyd 1987)
+                draw = source.below(last + 1)
+                chosen.add(last if draw in chosen else draw)
+            picks += [_Pick(lowest, highest, *places.find(lowest, highest, ordinal)) for ordinal in sorted(chosen)]
         weight = self.totals[place] - (self.totals[place - 1] if place else 0)
         factor, uniform = Fraction(self.sets[place] << _ENVELOPE_BITS, weight), _Uniform(source)
         sure = uniform.is_below(factor, self.exponent(stratum.lowest << self.scale.shift))
         return _Proposal(picks, n_worst, self, factor, uniform, sure)
-
-
-def _subset(n: int, k: int, source: Randomness) -> list[int]:
-    """Return a uniform k-subset of range(n) (Floyd 1987)."""
-    chosen: set[int] = set()
-    for last in range(n - k, n):
-        draw = source.below(last + 1)
-        chosen.add(last if draw in chosen else draw)
-    return sorted(chosen)
 
 
 class _Uniform:

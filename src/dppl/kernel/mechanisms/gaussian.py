@@ -65,6 +65,7 @@ class RoundedGaussian:
     times: int = 1
     _name: ClassVar[str] = "rounded Gaussian"
     _norm: ClassVar[str] = "L2"
+    _stated: ClassVar[tuple[str, ...]] = ("noise_std",)
 
     def __post_init__(self) -> None:
         if not self.squared_sensitivity > 0:
@@ -77,21 +78,7 @@ class RoundedGaussian:
 
     @classmethod
     def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int = 1) -> Self:
-        """Return the least noise with which all releases stay within `budget`.
-
-        Parameters
-        ----------
-        budget : Budget
-            What the releases may cost together.
-        squared_sensitivity : Fraction
-            Square of the L2 sensitivity of one, exact.
-        times : int, default=1
-
-        Raises
-        ------
-        BudgetError
-            For a PureDP budget, or one so small that its noise would not fit into 64-bit integers.
-        """
+        """Return the least noise with which so many releases of this squared sensitivity stay within `budget`."""
         total = times * squared_sensitivity
         # Sensitivity/sigma ≤ mu: Dong, Roth, Su (2022), Theorem 2.7.
         noise_std = root_above(total / Fraction(budget.gaussian_allowance().mu) ** 2)
@@ -108,15 +95,7 @@ class RoundedGaussian:
         return Fraction(self.cost["mu"]) ** 2
 
     def release(self, exact: Int64, source: Randomness) -> Int64:
-        """Return `exact` plus noise of the same shape; the sum of two int64 arrays is exact.
-
-        Parameters
-        ----------
-        exact : ndarray of int64
-            Private; it is not changed.
-        source : Randomness
-            Where the noise is drawn.
-        """
+        """Return `exact`, which is private, plus noise of the same shape; the sum of two int64 arrays is exact."""
         return self._recorded(exact + source.rounded_gaussian(self.noise_std, exact.shape))
 
     def _recorded(self, released: Int64) -> Int64:
@@ -133,13 +112,10 @@ class RoundedGaussian:
             statistic=statistic,
             sensitivity=math.sqrt(self.squared_sensitivity / self.times),
             norm=self._norm,
-            parameters=self._parameters(),
+            parameters={name: getattr(self, name) for name in self._stated},
             cost=self.cost,
             times=self.times,
         )
-
-    def _parameters(self) -> dict[str, float]:
-        return {"noise_std": self.noise_std}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +147,7 @@ class SymmetricRoundedGaussian(RoundedGaussian):
 
     _name: ClassVar[str] = "rounded Gaussian on symmetric matrices"
     _norm: ClassVar[str] = "Frobenius"
+    _stated: ClassVar[tuple[str, ...]] = ("noise_std", "off_diagonal_noise_std")
 
     @property
     def off_diagonal_noise_std(self) -> float:
@@ -178,18 +155,7 @@ class SymmetricRoundedGaussian(RoundedGaussian):
         return root_above(Fraction(self.noise_std) ** 2 / 2)
 
     def release(self, exact: Int64, source: Randomness) -> Int64:
-        """Return symmetric matrices plus symmetric noise.
-
-        Parameters
-        ----------
-        exact : ndarray of shape (..., d, d), int64
-            Only the entries on and above the diagonal are read.
-        source : Randomness
-
-        Returns
-        -------
-        ndarray of the same shape, int64
-        """
+        """Return symmetric matrices, read on and above the diagonal, plus symmetric noise."""
         *stack, d, _ = exact.shape
         diagonal = np.arange(d)
         rows, columns = np.triu_indices(d, 1)
@@ -201,9 +167,6 @@ class SymmetricRoundedGaussian(RoundedGaussian):
         noisy[..., rows, columns] = above
         noisy[..., columns, rows] = above
         return self._recorded(noisy)
-
-    def _parameters(self) -> dict[str, float]:
-        return {"noise_std": self.noise_std, "off_diagonal_noise_std": self.off_diagonal_noise_std}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,20 +193,8 @@ class SampledGaussian:
     def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int, rate: float) -> SampledGaussian:
         """Return the least noise that stays within `budget`; rounding it is post-processing.
 
-        Parameters
-        ----------
-        budget : ApproxDP
-        squared_sensitivity : Fraction
-            Square of the L2 distance between the exact values of neighbours, were all records sampled.
-        times : int
-            Number of releases, each of a new sample.
-        rate : float
-            Probability that a record is in a sample; rounded down to a multiple of 2⁻³², and at least that.
-
-        Raises
-        ------
-        BudgetError
-            If the budget is not ApproxDP: sampling improves (epsilon, delta) at small epsilon, not zCDP.
+        The sensitivity is that of a release if all records were sampled, and `rate` the probability that one is, which
+        is rounded down to a multiple of 2⁻³², and at least that. Sampling improves (epsilon, delta), not zCDP.
         """
         if not isinstance(budget, ApproxDP):
             raise BudgetError(
@@ -261,29 +212,11 @@ class SampledGaussian:
         return self.each.noise_std
 
     def release(self, exact: NDArray[np.int64], source: Randomness) -> NDArray[np.int64]:
-        """Return `exact` plus the noise of one release.
-
-        Parameters
-        ----------
-        exact : ndarray of int64
-            The sum over one sample.
-        source : Randomness
-        """
+        """Return the sum over one sample plus the noise of one release."""
         return self.each.release(exact, source)
 
     def sample(self, n: int, source: Randomness) -> NDArray[np.bool_]:
-        """Toss a coin for each of n records.
-
-        Parameters
-        ----------
-        n : int
-        source : Randomness
-
-        Returns
-        -------
-        ndarray of shape (n,), bool
-            Which records are in the sample; as private as they are.
-        """
+        """Toss a coin for each of n records; which are in the sample is as private as they are."""
         draws = source.bits(_RATE_BITS * n).to_bytes(_RATE_BITS // 8 * n, "little")
         return np.frombuffer(draws, "<u4") < self.threshold
 

@@ -50,20 +50,19 @@ class Budget(ABC):
         return not any(self.to_dict().values())
 
     @property
-    def is_weak(self) -> bool:
-        """Whether the guarantee says little: the epsilon that the budget implies is from 3 on, or delta from 1e-4."""
-        return bool(self.weakness)
-
-    @property
     def weakness(self) -> str:
-        """What to tell whoever spends a weak budget; empty of others."""
+        """What to tell whoever spends a budget that implies an epsilon from 3 on, or has a delta from 1e-4 on."""
         strong, weak = STRONG_AND_WEAK
-        epsilon, delta = self._implied()
-        said = []
+        parameters, said, implied = self.to_dict(), [], ""
+        epsilon, delta = parameters.get("epsilon", 0.0), parameters.get("delta", 0.0)
+        if "epsilon" not in parameters and not self.is_zero:
+            delta = USUAL_DELTA
+            try:
+                epsilon = tradeoff.gaussian_epsilon(self.gaussian_allowance().mu, delta)
+            except BudgetError:  # beyond all use, or so little that nothing can be done with it
+                epsilon = math.inf if next(iter(parameters.values())) > 1 else 0.0
+            implied = f" It implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}."
         if epsilon >= weak:
-            implied = ""
-            if "epsilon" not in self.to_dict():
-                implied = f" It implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}."
             said.append(
                 f"{self} is a weak guarantee.{implied} The model's statement says how often a guess of membership may "
                 f"be right. An epsilon of at most {strong:g} is strong; choose one near it if the accuracy allows."
@@ -74,15 +73,6 @@ class Budget(ABC):
                 "more, a mechanism may publish a whole record. Choose one far below that, for instance 1e-6."
             )
         return " ".join(said)
-
-    def _implied(self) -> tuple[float, float]:
-        """Return the epsilon of the noise that the budget allows, at its own delta, or else the usual one."""
-        if self.is_zero:
-            return 0.0, USUAL_DELTA
-        try:
-            return tradeoff.gaussian_epsilon(self.gaussian_allowance().mu, USUAL_DELTA), USUAL_DELTA
-        except BudgetError:  # beyond all use, or so little that nothing can be done with it
-            return math.inf if next(iter(self.to_dict().values())) > 1 else 0.0, USUAL_DELTA
 
     def to_dict(self) -> dict[str, float]:
         """Return the parameters by name, for example ``{"rho": 0.5}``."""
@@ -146,9 +136,6 @@ class PureDP(Budget):
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the same epsilon: pure DP implies (epsilon, delta) for every delta."""
         return ApproxDP(self.epsilon, delta)
-
-    def _implied(self) -> tuple[float, float]:
-        return self.epsilon, 0.0
 
     def gaussian_allowance(self) -> GaussianDP:
         """Raise `BudgetError`: no Gaussian noise implies pure DP."""
@@ -239,25 +226,12 @@ class ZCDP(Budget):
 
     Examples
     --------
-    >>> ZCDP.from_paper_epsilon(1.0)
-    ZCDP(rho=0.5)
-    >>> ZCDP(2.0).paper_epsilon
-    2.0
+    >>> round(ZCDP(0.5).to_approx(1e-6).epsilon, 3)
+    5.011
     """
 
     rho: float
     notion: ClassVar[str] = "zCDP"
-
-    @classmethod
-    def from_paper_epsilon(cls, epsilon: float) -> ZCDP:
-        """Return rho = e²/2, where e is a position on the x-axis of the DPPL papers' figures (not a pure epsilon)."""
-        _validate.positive(epsilon=epsilon)
-        return cls(epsilon**2 / 2)
-
-    @property
-    def paper_epsilon(self) -> float:
-        """Position on the x-axis of the DPPL papers' figures, sqrt(2·rho); it is not an epsilon of any notion."""
-        return math.sqrt(2 * self.rho)
 
     def to_zcdp(self) -> ZCDP:
         """Return the budget itself."""
@@ -300,9 +274,6 @@ class ApproxDP(Budget):
     epsilon: float
     delta: float
     notion: ClassVar[str] = "approximate DP"
-
-    def _implied(self) -> tuple[float, float]:
-        return self.epsilon, self.delta
 
     def to_zcdp(self) -> ZCDP:
         """Raise `BudgetError`: one (epsilon, delta) pair says nothing about other orders."""

@@ -5,7 +5,7 @@ afterwards leaves its charge behind, marked as unfinished: what was spent is nev
 costs is exact or rounded up, and one transaction reads the total and adds to it, so that processes that charge at once
 never overspend together.
 
-Three tables of a SQLite file or a PostgreSQL database hold it, `Account` has the rules, and fits see `Ledger`.
+Three tables of a SQLite file or a PostgreSQL database hold it.
 """
 
 from __future__ import annotations
@@ -211,10 +211,9 @@ class Ledger:
                     )
                     .returning(*_DATASETS.c)
                 ).one()
-        self._account = Account(dataset, budget_from_dict(row.budget), row.adjacency, row.accounting, row.unit)
-        self.dataset = dataset
-        self.budget: Budget = self._account.budget
+        self.dataset, self.budget = dataset, budget_from_dict(row.budget)
         self.adjacency, self.accounting, self.unit = row.adjacency, row.accounting, row.unit
+        self._parameter = next(iter(self.budget.to_dict()))  # what is spent: mu, rho or epsilon
         # An account is fixed for good, so whatever is given must be what it was opened with.
         given = {"budget": budget, "adjacency": adjacency, "accounting": accounting, "unit": unit}
         for name, value in given.items():
@@ -263,12 +262,12 @@ class Ledger:
             If the guarantee is for another adjacency or unit than the account, or `partition` is not a name, or a new
             one that looks like that of another part.
         """
-        cost = self._account.cost(guarantee, partition)
+        cost = self._cost(guarantee, partition)
         # What keeps a release from being an ordinary one is kept for the record.
         unusual = {name: False for name in ("exact", "fit_for_release") if not getattr(guarantee, name)}
         run = uuid4().hex if stepwise else None
         with _transaction(self._engine) as connection:
-            self._account.check(_paid(connection, self.dataset), (partition, cost))
+            self._join(_paid(connection, self.dataset), (partition, cost))
             charge = _RELEASES.insert().values(
                 dataset_id=_dataset_id(connection, self.dataset),
                 status=CHARGED,
@@ -339,9 +338,9 @@ class Ledger:
         BudgetExceeded, BudgetError, ParameterError
             As `charge`.
         """
-        cost = self._account.cost(guarantee, partition)
+        cost = self._cost(guarantee, partition)
         with _transaction(self._engine) as connection:
-            self._account.check(_paid(connection, self.dataset), (partition, cost))
+            self._join(_paid(connection, self.dataset), (partition, cost))
 
     def finish(self, entry: LedgerEntry, *, model_sha256: str | None = None, tell_time: bool = True) -> None:
         """Mark a charge as released, with the hash of the model file that it paid for.
@@ -368,16 +367,16 @@ class Ledger:
     def spent(self) -> dict[str, float]:
         """Return what is spent, in the parameters of the budget's notion."""
         with _transaction(self._engine) as connection:
-            total = self._account.total(_paid(connection, self.dataset))
-        return self.budget.to_dict() | {self._account.parameter: total}
+            total = self._total(_paid(connection, self.dataset))
+        return self.budget.to_dict() | {self._parameter: total}
 
     def left(self) -> dict[str, float]:
         """Return the largest single release that still fits, rounded down.
 
         Where an ApproxDP account adds zCDP costs or Rényi divergences it is the difference of epsilons, a rough guide.
         """
-        name = self._account.parameter
-        return {name: self._account.left(self.spent()[name])}
+        name = self._parameter
+        return {name: self._rest(self.budget.to_dict()[name], self.spent()[name])}
 
     def releases(self) -> list[dict[str, Any]]:
         """Return all charges of the data set in order, JSON-ready."""
@@ -404,60 +403,7 @@ class Ledger:
 
         return words.account_as_html(self.to_dict())
 
-    def _begun(self, connection: sa.Connection, entry: LedgerEntry) -> int | None:
-        if entry.run is None or entry.dataset != self.dataset:
-            return None
-        query = sa.select(_RELEASES.c.begun).where(_RELEASES.c.number == entry.number, _RELEASES.c.run == entry.run)
-        return connection.execute(query).scalar_one_or_none()
-
-
-def accounts(path_or_url: str | os.PathLike[str]) -> list[Ledger]:
-    """Return the accounts of all data sets in an existing file or database; it may hold none yet."""
-    with _transaction(_connect(path_or_url, must_exist=True)) as connection:
-        if not sa.inspect(connection).has_table(_SCHEMA.name):
-            return []
-        _prepare(connection)
-        names = _names(connection)
-    return [Ledger(path_or_url, name) for name in names]
-
-
-def check_name(parameter: str, name: object, others: Iterable[str] = ()) -> None:
-    """Refuse a name that could be taken for another one, and one that looks like one of those in use.
-
-    Two names that look the same would split one account in two, each with the whole budget, or make two parts, of which
-    only the larger cost counts, of records that are the same.
-    """
-    if not isinstance(name, str) or len(name) > 255 or not _NAME.fullmatch(name):
-        raise ParameterError(
-            "must be a name of 1 to 255 ASCII letters, digits, '.', '_' and '-', with single spaces between them; got "
-            f"{name!a}.",
-            parameter=parameter,
-        )
-    for other in others:
-        if name != other and name.lower().translate(_LOOKS) == other.lower().translate(_LOOKS):
-            raise ParameterError(
-                f"must not look like a name that is in use; got {name!r}, which looks like {other!r}. For the same "
-                f"records give {other!r}.",
-                parameter=parameter,
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """What is fixed when an account is made. Its errors are those of `Ledger.charge`."""
-
-    dataset: str
-    budget: Budget
-    adjacency: str
-    accounting: str
-    unit: str
-
-    @property
-    def parameter(self) -> str:
-        """The parameter that is spent: mu, rho or epsilon."""
-        return next(iter(self.budget.to_dict()))
-
-    def cost(self, guarantee: Guarantee, partition: str | None) -> dict[str, Any]:
+    def _cost(self, guarantee: Guarantee, partition: str | None) -> dict[str, Any]:
         """Return what a release costs, if it is of a kind that this account adds up."""
         if partition is not None:
             check_name("partition", partition)
@@ -492,7 +438,7 @@ class Account:
             total["epsilon"] = total_epsilon(costs)
         return total
 
-    def check(self, paid: Sequence[Paid], new: Paid) -> None:
+    def _join(self, paid: Sequence[Paid], new: Paid) -> None:
         """Refuse a release that may not join those that are paid, in the order in which they were."""
         partition, cost = new
         if partition is not None:
@@ -506,24 +452,20 @@ class Account:
                 f"data set {self.dataset!r} has the accounting {self.accounting!r}, in which this release states no "
                 f"cost; {instead}."
             )
-        total, budget = self.total([*paid, new]), self.budget.to_dict()[self.parameter]
+        total, budget = self._total([*paid, new]), self.budget.to_dict()[self._parameter]
         if total > budget:
-            spent = self.total(paid)
+            spent = self._total(paid)
             needs, left = self._rest(total, spent), worth_showing(self._rest(budget, spent), budget)
             # With few digits, or with all of them where the two would look the same.
             texts = f"{needs:.6g}", f"{left:.6g}"
             if texts[0] == texts[1]:
                 texts = repr(needs), repr(left)
             raise BudgetExceeded(
-                f"this release needs {self.parameter} = {texts[0]} of data set {self.dataset!r}, which has {texts[1]} "
+                f"this release needs {self._parameter} = {texts[0]} of data set {self.dataset!r}, which has {texts[1]} "
                 f"left of {budget:.6g}. Nothing was drawn and nothing charged."
             )
 
-    def left(self, spent: float) -> float:
-        """Return the largest single release that still fits, rounded down."""
-        return self._rest(self.budget.to_dict()[self.parameter], spent)
-
-    def total(self, paid: Sequence[Paid]) -> float:
+    def _total(self, paid: Sequence[Paid]) -> float:
         """Return what releases cost together: parts of different names by maximum, everything else by sum."""
         costs = [(partition, Cost.from_dict(cost)) for partition, cost in paid]
         order = self._order([cost for _, cost in costs])
@@ -580,6 +522,43 @@ class Account:
         if order is None:
             return epsilon_of_zcdp(total_rho(costs), self.budget.delta)
         return epsilon_at(costs, self.budget.delta, order)
+
+    def _begun(self, connection: sa.Connection, entry: LedgerEntry) -> int | None:
+        if entry.run is None or entry.dataset != self.dataset:
+            return None
+        query = sa.select(_RELEASES.c.begun).where(_RELEASES.c.number == entry.number, _RELEASES.c.run == entry.run)
+        return connection.execute(query).scalar_one_or_none()
+
+
+def accounts(path_or_url: str | os.PathLike[str]) -> list[Ledger]:
+    """Return the accounts of all data sets in an existing file or database; it may hold none yet."""
+    with _transaction(_connect(path_or_url, must_exist=True)) as connection:
+        if not sa.inspect(connection).has_table(_SCHEMA.name):
+            return []
+        _prepare(connection)
+        names = _names(connection)
+    return [Ledger(path_or_url, name) for name in names]
+
+
+def check_name(parameter: str, name: object, others: Iterable[str] = ()) -> None:
+    """Refuse a name that could be taken for another one, and one that looks like one of those in use.
+
+    Two names that look the same would split one account in two, each with the whole budget, or make two parts, of which
+    only the larger cost counts, of records that are the same.
+    """
+    if not isinstance(name, str) or len(name) > 255 or not _NAME.fullmatch(name):
+        raise ParameterError(
+            "must be a name of 1 to 255 ASCII letters, digits, '.', '_' and '-', with single spaces between them; got "
+            f"{name!a}.",
+            parameter=parameter,
+        )
+    for other in others:
+        if name != other and name.lower().translate(_LOOKS) == other.lower().translate(_LOOKS):
+            raise ParameterError(
+                f"must not look like a name that is in use; got {name!r}, which looks like {other!r}. For the same "
+                f"records give {other!r}.",
+                parameter=parameter,
+            )
 
 
 def _connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Engine:

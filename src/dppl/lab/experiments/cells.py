@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 import time
@@ -108,7 +109,7 @@ def paper_epsilon(budget: Budget) -> float:
     sqrt(2·rho) for the rho that it implies.
     """
     if isinstance(budget, PureDP):
-        return budget.to_zcdp().paper_epsilon
+        return math.sqrt(2 * budget.to_zcdp().rho)
     if isinstance(budget, GaussianDP):
         return budget.mu  # its allowance may be a rounding below, which is no place of its own
     return budget.gaussian_allowance().mu
