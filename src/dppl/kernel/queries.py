@@ -477,8 +477,6 @@ class CoinPressMeans(RowQuery, OwnAnswer):
     """
 
     split: tuple[float, ...]
-    radius: float | None
-    center: Any
     words = "class means of lattice rows ({self.n_classes} x {self.lattice.dim})"
     needs_rows = True
     repeats = False
@@ -492,7 +490,7 @@ class CoinPressMeans(RowQuery, OwnAnswer):
             raise ParameterError(
                 "CoinPress divides by class sizes, which are public only where neighbours agree in them"
             )
-        return CoinPress.within(budget, self.lattice.dim, split=self.split, radius=self.radius, center=self.center)
+        return CoinPress.within(budget, self.lattice.dim, split=self.split)
 
     def answer(self, mechanism: CoinPress, records: Any, source: Randomness, **released: Any) -> Float:
         """Return noisy means of unit rows, shape (n_classes, dim); the records lie in one place."""
