@@ -490,7 +490,7 @@ class CoinPressMeans(RowQuery, OwnAnswer):
             raise ParameterError(
                 "CoinPress divides by class sizes, which are public only where neighbours agree in them"
             )
-        return CoinPress.within(budget, self.lattice.dim, split=self.split)
+        return CoinPress.within(budget, self.lattice, self.split)
 
     def answer(self, mechanism: CoinPress, records: Any, source: Randomness, **released: Any) -> Float:
         """Return noisy means of unit rows, shape (n_classes, dim); the records lie in one place."""
