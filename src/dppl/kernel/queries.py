@@ -108,11 +108,28 @@ class Query(ABC):
         return 1.0
 
     def checked(self, *args: Any, **released: Any) -> dict[str, Any]:
-        """Check what the query is asked at, public or released values, and return it as `exact` takes it."""
+        """Check what the query is asked at, and return it as `exact` takes it.
+
+        Parameters
+        ----------
+        *args
+            None.
+        **released
+            Public or released values.
+        """
         return released
 
     def exact(self, held: HeldRecords, /, *args: Any, **at: Any) -> Int64:
-        """Return the value of some records, without noise; those of parts of the records add up to that of all."""
+        """Return the value of some records, without noise; the values of parts add up to that of all.
+
+        Parameters
+        ----------
+        held : HeldRecords
+        *args
+            None.
+        **at
+            What `checked` returned.
+        """
         raise NotImplementedError
 
     def squared_reach(self, relation: str) -> Fraction:
@@ -124,11 +141,30 @@ class Query(ABC):
         return False
 
     def mechanism(self, budget: Budget, times: int, relation: str) -> Any:
-        """Return the least noise with which the query may be asked so many times within the budget."""
+        """Return the least noise with which the query may be asked so many times within the budget.
+
+        Parameters
+        ----------
+        budget : Budget
+            What all asks together cost at most.
+        times : int
+        relation : {"add-remove", "replace-one", "replace-one within a class"}
+            Which records are neighbours.
+        """
         return self._noise.within(budget, self.squared_reach(relation), times)
 
     def describe(self, mechanism: Any, statistic: str, relation: str) -> Release:
-        """Return the entry of the statement, which calls the query `statistic`."""
+        """Return the entry of the statement.
+
+        Parameters
+        ----------
+        mechanism
+            As `mechanism` returns it.
+        statistic : str
+            What the statement calls the query.
+        relation : str
+            As for `mechanism`.
+        """
         entry: Release = mechanism.describe(statistic)
         return entry
 
@@ -138,7 +174,17 @@ class OwnAnswer(Query):
 
     @abstractmethod
     def answer(self, mechanism: Any, records: Any, source: Randomness, /, *args: Any, **released: Any) -> Any:
-        """Return the answer with noise that the mechanism draws."""
+        """Return the answer.
+
+        Parameters
+        ----------
+        mechanism
+            As `mechanism` returns it: what draws the noise.
+        records : Records
+        source : Randomness
+        *args, **released
+            As for `checked`.
+        """
 
 
 @dataclass(frozen=True)

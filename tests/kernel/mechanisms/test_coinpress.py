@@ -75,7 +75,7 @@ def test_the_shares_never_cost_more_than_the_budget():
     original, coinpress.RoundedGaussian = coinpress.RoundedGaussian, Watched
     try:
         for budget in (ZCDP(0.1), GaussianDP(1 / 3), ApproxDP(7.3, 1e-6)):
-            mechanism = CoinPress.within(budget, 8, split=(0.1, 0.2, 0.7))
+            mechanism = CoinPress.within(budget, Lattice(8), (0.1, 0.2, 0.7))
             spent.clear()  # of what `within` tried
             mechanism.release(np.zeros((5, 8), np.int8), Lattice(8), randomness(5))
             allowance = Fraction(budget.gaussian_allowance().mu) ** 2

@@ -63,27 +63,15 @@ _EXP2 = [np.float32(math.log(2) ** k / math.factorial(k)) for k in range(7)]
 class SoftmaxGradient:
     r"""Sum the clipped gradients of softmax regression over lattice rows, as exact integers.
 
-    For a lattice row q = s·φ of class y and weights W the logits are W·φ + offsets, their softmax is p, and the
-    residual r = onehot(y) - p. The record adds the integer matrix R·q with R = trunc(`RESOLUTION`·r/max(clip, \|r\|)),
-    the *descent* direction. Divide by `unit` and multiply by clip to get the sum of gradients clipped to norm clip.
+    For a lattice row q = s·φ of class y and weights W the logits are W·φ + offsets, their softmax is p, and the residual
+    r = onehot(y) - p. The record adds the integer matrix R·q with R = trunc(`RESOLUTION`·r/max(clip, \|r\|)), the *descent*
+    direction. Divide by `unit` and multiply by clip to get the sum of gradients clipped to norm clip.
 
-    Parameters
-    ----------
-    lattice : Lattice
-        The lattice of all rows.
-    bias : int, default=0
-        A constant coordinate, in lattice steps, that ends every row for the sum (not for the logits, where the caller
-        puts it into the offsets). 0 leaves it out.
-
-    Notes
-    -----
     The matrix that a record adds has the Frobenius norm \|R\|·\|(q, bias)\|: an outer product's norm is the product of
     norms. \|R\|² ≤ RESOLUTION² is checked in integers for every record, with those that failed set to zero, and
     \|q\|² ≤ s² is what a lattice row is. So `squared_sensitivity` bounds what adding or removing a record changes,
     whatever weights, offsets and clip are, as long as they do not depend on it other than through released values.
 
-    Examples
-    --------
     >>> gradient = SoftmaxGradient(Lattice(4))
     >>> rows = gradient.lattice.transform([[1.0, 0.0, 0.0, 0.0]])
     >>> total = gradient.sum([rows], np.array([1]), np.zeros((2, 4)))
@@ -93,6 +81,8 @@ class SoftmaxGradient:
     """
 
     lattice: Lattice
+    # A constant coordinate, in lattice steps, that ends every row for the sum (not for the logits, where the caller puts
+    # it into the offsets). 0 leaves it out.
     bias: int = 0
 
     def __post_init__(self) -> None:
@@ -119,33 +109,11 @@ class SoftmaxGradient:
         clip: float = 1.0,
         of_records: Int64 | None = None,
     ) -> Int64:
-        """Return the sum of all records' matrices.
+        """Return the sum of all records' matrices, shape (n_classes, dim), with one column more if there is a bias.
 
-        Parameters
-        ----------
-        blocks : iterable of ndarray of shape (any, dim), int8
-            Lattice rows in the order of `codes`, for instance ``lattice.blocks(X, BLOCK_ROWS)``.
-        codes : ndarray of shape (n,), intp
-            Class of each row, from 0 to ``n_classes - 1``; -1 leaves the row out.
-        weights : ndarray of shape (n_classes, dim), float64
-            In units of φ.
-        offsets : ndarray of shape (n_classes,), float64, default=None
-            Added to the logits of every record. None is zeros.
-        clip : float, default=1.0
-            Longest residual that keeps its length in relation to others. No residual is longer than √2.
-        of_records : ndarray of shape (n,), int64, default=None
-            What each record weighs, from 0 to `WEIGHT_STEPS`, which is what it weighs without. Their clipped residuals
-            are shortened so far.
-
-        Returns
-        -------
-        ndarray of shape (n_classes, dim), int64
-            With a column more at the end if there is a bias.
-
-        Raises
-        ------
-        ParameterError
-            If weights or offsets are not finite, or beyond 2⁹⁰, or clip is not between 2⁻²⁰ and 2²⁰.
+        Lattice rows come in blocks of any length, in the order of `codes`, where -1 leaves a row out. Weights are in units of
+        φ, and offsets are added to all logits. No residual is longer than √2; those longer than `clip` are shortened to it, and
+        each is shortened further to what its record weighs of `WEIGHT_STEPS`, if `of_records` says so.
         """
         check_clip(clip)
         n_classes, dim = weights.shape
@@ -174,16 +142,7 @@ class SoftmaxGradient:
     def count_long(
         self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None, threshold: float
     ) -> int:
-        """Return the number of records whose residual, before clipping, is longer than `threshold`.
-
-        A record changes it by at most 1.
-
-        Parameters
-        ----------
-        blocks, codes, weights, offsets
-            As in `sum`.
-        threshold : float
-        """
+        """Return the number of records whose residual, before clipping, is longer than `threshold`."""
         layer, long = _IntegerLayer(weights, offsets, self.lattice), np.zeros(len(codes), bool)
 
         def mark(start: int, block: Int8) -> None:
@@ -196,17 +155,7 @@ class SoftmaxGradient:
     def hits(
         self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None = None
     ) -> NDArray[np.bool_]:
-        """Mark the records whose own class has the largest logit, or shares it; each by its own row alone.
-
-        Parameters
-        ----------
-        blocks, codes, weights, offsets
-            As in `sum`.
-
-        Returns
-        -------
-        ndarray of shape (n,), bool
-        """
+        """Mark the records whose own class has the largest logit, or shares it; each by its own row alone."""
         layer, right = _IntegerLayer(weights, offsets, self.lattice), np.zeros(len(codes), bool)
 
         def mark(start: int, block: Int8) -> None:
@@ -224,15 +173,6 @@ class SoftmaxGradient:
         A vector p of C probabilities has \|1/C - p\|² = \|p\|² - 1/C ≤ 1 - 1/C, the square of `longest_shortfall`. A
         record adds trunc(`RESOLUTION`·(1/C - p)/`longest_shortfall`) times its weight, and the norm is checked in
         integers. So it moves the sum by at most `RESOLUTION`, whatever the weights of the softmax are.
-
-        Parameters
-        ----------
-        blocks, codes, weights, of_records
-            As in `sum`.
-
-        Returns
-        -------
-        ndarray of shape (n_classes,), int64
         """
         layer = _IntegerLayer(weights, None, self.lattice)
 
@@ -246,18 +186,11 @@ class SoftmaxGradient:
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxCurvature:
-    r"""Sum the blocks on the diagonal of the softmax loss's Hessian over lattice rows, as exact integers.
+    """Sum the blocks on the diagonal of the softmax loss's Hessian over lattice rows, as exact integers.
 
     With probabilities p as in `SoftmaxGradient`, a record adds the integer matrix w_c·q·qᵀ to that of class c, where
     w_c = trunc(`RESOLUTION`·p_c·(1 - p_c)). Divide by `unit` to get Hessians in units of φ.
 
-    Parameters
-    ----------
-    lattice : Lattice
-        The lattice of all rows.
-
-    Notes
-    -----
     The matrices that a record adds have the joint Frobenius norm ‖w‖·‖q‖². As p(1 - p)² ≤ 4/27 for p in [0, 1] and
     probabilities add up to 1, Σ (p_c(1 - p_c))² ≤ 4/27. 27·‖w‖² ≤ 4·RESOLUTION² is checked in integers for every
     record, with those that failed set to zero, and ‖q‖² ≤ s² is what a lattice row is.
@@ -276,13 +209,7 @@ class SoftmaxCurvature:
         return RESOLUTION * float(self.lattice.squared_norm)
 
     def sum(self, blocks: Iterable[Int8], codes: Codes, weights: Float) -> Int64:
-        """Return the sum of all records' matrices, symmetric ones of shape (n_classes, dim, dim).
-
-        Parameters
-        ----------
-        blocks, codes, weights
-            As in `SoftmaxGradient.sum`.
-        """
+        """Return the sum of all records' matrices, symmetric ones of shape (n_classes, dim, dim)."""
         layer = _IntegerLayer(weights, None, self.lattice)
         n_classes, dim = weights.shape
         total, lock = np.zeros((n_classes, dim, dim), np.int64), Lock()

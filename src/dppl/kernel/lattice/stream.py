@@ -44,19 +44,7 @@ RowSource: TypeAlias = NDArray[Any] | RowTable
 def iter_blocks(source: RowSource, size: int) -> Iterator[NDArray[Any]]:
     """Yield the rows of `source` in order, in blocks of at most `size` rows.
 
-    Parameters
-    ----------
-    source : ndarray, memory map or object with ``blocks(size)``, of shape (n, d)
-    size : int
-
-    Yields
-    ------
-    ndarray of shape (at most size, d)
-
-    Raises
-    ------
-    InputError
-        If a table yields blocks of another shape or dtype than it announced.
+    A table that yields blocks of another shape or dtype than it announced is refused.
     """
     if isinstance(source, np.ndarray):
         for start in range(0, len(source), size):
@@ -76,17 +64,7 @@ def iter_blocks(source: RowSource, size: int) -> Iterator[NDArray[Any]]:
 
 
 def take_rows(source: RowSource, indices: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the rows at `indices` (any order, repeats allowed) of an array or a streamed table.
-
-    Parameters
-    ----------
-    source : ndarray, memory map or table, of shape (n, d)
-    indices : ndarray of shape (k,), int64
-
-    Returns
-    -------
-    ndarray of shape (k, d)
-    """
+    """Return the rows at `indices` (any order, repeats allowed) of an array or a streamed table."""
     if isinstance(source, np.ndarray):
         return np.asarray(source[indices])
     parts, places, start = [], [], 0
@@ -126,15 +104,9 @@ def as_numpy(array: Any) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorRows:
-    """A torch tensor as a table that streams: its rows reach the processor a block at a time.
+    """A torch tensor as a table that streams: its rows reach the processor a block at a time."""
 
-    Parameters
-    ----------
-    tensor : torch.Tensor of shape (n, d)
-        On any device.
-    """
-
-    tensor: Any
+    tensor: Any  # of shape (n, d), on any device
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -41,33 +41,20 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class CoinPress:
-    r"""Mean of lattice rows by steps of clipping around the last estimate and adding noise.
+    """Mean of lattice rows by steps of clipping around the last estimate and adding noise.
 
     One unit is the standard deviation of a coordinate when rows have norm √dim: 127/4 lattice steps. In these units
-    CoinPress presumes data of about unit variance, as published. The mean is sought first within √dim of the origin,
-    where all rows lie.
+    CoinPress (Biswas, Dong, Kamath, Ullman 2020, arXiv:2006.06618, Algorithms 1 and 2; DPPL-v1, section 4.1 and A.4)
+    presumes data of about unit variance. The mean is sought first within √dim of the origin, where all rows lie.
 
-    Parameters
-    ----------
-    mu : float
-        Cost of all steps together, in Gaussian DP.
-    split : tuple of float
-        Shares of mu² (and so of rho = mu²/2) per step, which must not sum to more than 1.
-
-    Notes
-    -----
-    **Privacy.** Unit: one record. Relation: one record replaced by another of the same class; the class sizes are
-    public, as published. In each step rows lie within R of the current centre, so their sum moves by at most 2R. Radii
-    and centres depend on earlier releases only, so the squares of the steps' mu add up to at most mu² [3]_.
-
-    References
-    ----------
-    .. [1] Biswas, Dong, Kamath, Ullman (2020), arXiv:2006.06618, Algorithm 1 and 2.
-    .. [2] DPPL-v1 (arXiv:2406.08039), section 4.1 and A.4.
-    .. [3] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3.
+    **Privacy.** Unit: one record. Relation: one record replaced by another of the same class; the class sizes are public,
+    as published. In each step rows lie within R of the current centre, so their sum moves by at most 2R. Radii and centres
+    depend on earlier releases only, so the squares of the steps' mu add up to at most mu² (Dong, Roth, Su 2022,
+    arXiv:1905.02383v3, Corollary 3.3).
     """
 
-    mu: float
+    mu: float  # of all steps together
+    # Shares of mu² (and so of rho = mu²/2) per step, which must not sum to more than 1.
     split: tuple[float, ...] = DPPL_SPLIT
 
     def __post_init__(self) -> None:

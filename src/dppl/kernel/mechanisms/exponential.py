@@ -52,20 +52,13 @@ class Tally:
     A bin is an interval of utilities with a number; better candidates have higher ones. Bins far below the `size`-th
     best are counted together: they are below the window of any larger set of candidates too, whose `size`-th best is
     no worse. This is why a merge forgets nothing that the tally of the whole set holds.
-
-    Parameters
-    ----------
-    n : int
-        Number of candidates, the same for all classes.
-    best : ndarray of shape (n_classes, size), int64
-        The bins of the best candidates, in descending order, filled up with `NONE`.
-    counts : ndarray of shape (n_classes, width + 1), unsigned
-        Number of candidates that lie i bins below the last of `best`, and in the last column of all that lie further
-        down. Candidates above it are all in `best`.
     """
 
-    n: int
+    n: int  # of candidates, the same for all classes
+    # Shape (n_classes, size). The bins of the best candidates, in descending order, filled up with `NONE`.
     best: Int64
+    # Shape (n_classes, width + 1). How many candidates lie i bins below the last of `best`, and in the last column all
+    # that lie further down. Candidates above it are all in `best`.
     counts: NDArray[np.unsignedinteger]
 
     @classmethod
@@ -177,40 +170,24 @@ def _count(columns: Int64, width: int, weights: NDArray[np.unsignedinteger] | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExponentialMechanism:
-    r"""Select candidates with probability proportional to exp(epsilon · utility / sensitivity).
+    """Select candidates with probability proportional to exp(epsilon · utility / sensitivity).
 
-    Parameters
-    ----------
-    epsilon : float
-        Bounded range of one selection: with utilities that only grow when a record is added, by at most `sensitivity`
-        each, adding or removing a record changes every log-probability by at most this.
-    sensitivity : int
-        Largest growth of one utility.
-    size : int, default=1
-        Number of different candidates to select together. A set's utility is that of its worst member.
-
-    Notes
-    -----
-    **Privacy.** Unit: one record. Relation: add or remove one. The exponent carries no factor 1/2 because the utilities
-    are monotone (McSherry, Talwar 2007; DPPL-v1 Lemma 2): epsilon in pure DP and, by bounded range, epsilon²/8 in zCDP
-    [2]_ and the trade-off function of a logistic variable moved by epsilon (`kernel.privacy.tradeoff`). The smallest
-    utility in a set is monotone as well, with the same sensitivity, so selecting a set costs the same. Sampling is
-    exact: no float rounding enters the probabilities.
+    **Privacy.** Unit: one record. Relation: add or remove one. Utilities only grow when a record is added, by at most
+    `sensitivity` each. So the exponent carries no factor 1/2 (McSherry, Talwar 2007, Theorem 6; DPPL-v1 Lemma 2): epsilon
+    in pure DP and, by bounded range, epsilon²/8 in zCDP (Cesar, Rogers 2021, arXiv:2004.07223v2, Lemma 3.4; Dong, Durfee,
+    Rogers 2020, arXiv:1909.13830) and the trade-off function of a logistic variable moved by epsilon
+    (`kernel.privacy.tradeoff`). The smallest utility in a set is monotone as well, with the same sensitivity, so selecting
+    a set costs the same. Sampling is exact: no float rounding enters the probabilities.
 
     DPPL-v1 eq. (6) counts binom(y, K) sets whose worst member has rank y (from 0 in the released code). The number is
-    binom(y-1, K-1) with ranks from 1; with the published count the best set has probability zero, and positive
-    probability for some neighbour. The term -u_K of its eq. (5) is the same for all sets and cancels.
-
-    References
-    ----------
-    .. [1] McSherry, Talwar (2007), Mechanism design via differential privacy, Theorem 6.
-    .. [2] Cesar, Rogers (2021), arXiv:2004.07223v2, Lemma 3.4; Dong, Durfee, Rogers (2020), arXiv:1909.13830.
-    .. [3] Gillenwater, Joseph, Munoz Medina, Ribero (2022), A joint exponential mechanism for top-k.
+    binom(y-1, K-1) with ranks from 1 (Gillenwater et al. 2022, A joint exponential mechanism for top-k); with the published
+    count the best set has probability zero, and positive probability for some neighbour. The term -u_K of its eq. (5) is
+    the same for all sets and cancels.
     """
 
-    epsilon: float
-    sensitivity: int
-    size: int = 1
+    epsilon: float  # bounded range: a record changes every log-probability of one selection by at most this
+    sensitivity: int  # largest growth of one utility
+    size: int = 1  # of candidates to select together; a set's utility is that of its worst member
 
     @classmethod
     def within(

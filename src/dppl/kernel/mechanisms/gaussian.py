@@ -34,35 +34,22 @@ _RECORDER: ContextVar[list[tuple[RoundedGaussian, Int64]] | None] = ContextVar("
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundedGaussian:
-    r"""Add Gaussian noise, rounded to integers, to integers of bounded L2 sensitivity.
+    """Add Gaussian noise, rounded to integers, to integers of bounded L2 sensitivity.
 
-    Parameters
-    ----------
-    squared_sensitivity : Fraction
-        Square of the L2 distance between the values of neighbours, over the whole array. Squares of integer distances
-        are rational, so nothing is rounded here. Of all releases together, if there are several.
-    noise_std : float
-        Standard deviation sigma of the noise before it is rounded, in units of the array.
-    times : int, default=1
-        How often it releases values that may depend on what it released before. Squares of mu add under such
-        composition ([1]_, Corollary 3.3), so all together cost what one release does whose squared sensitivity is the
-        sum of theirs.
+    **Privacy.** Costs mu = sensitivity/sigma in Gaussian DP, exactly. An integer plus round(sigma·Z) is the integer plus
+    sigma·Z, rounded: the release is post-processing of the continuous Gaussian mechanism, and all that is proven for that
+    holds, in any number of dimensions (Dong, Roth, Su 2022, arXiv:1905.02383v3, Theorem 2.7): rho = mu²/2 in zCDP, and the
+    exact (epsilon, delta) of `dppl.kernel.privacy.tradeoff`. It has no pure-DP guarantee.
 
-    Notes
-    -----
-    **Privacy.** Costs mu = sensitivity/sigma in Gaussian DP, exactly. An integer plus round(sigma·Z) is the integer
-    plus sigma·Z, rounded: the release is post-processing of the continuous Gaussian mechanism, and all that is proven
-    for that holds, in any number of dimensions [1]_ (Theorem 2.7): rho = mu²/2 in zCDP, and the exact
-    (epsilon, delta) of `dppl.kernel.privacy.tradeoff`. It has no pure-DP guarantee.
-
-    References
-    ----------
-    .. [1] Dong, Roth, Su (2022), Gaussian differential privacy, arXiv:1905.02383v3.
+    Several releases may depend on what was released before. Squares of mu add under such composition (Corollary 3.3), so
+    all together cost what one release does whose squared sensitivity is the sum of theirs.
     """
 
+    # Square of the L2 distance between the values of neighbours, over the whole array and all releases. Squares of
+    # integer distances are rational, so nothing is rounded here.
     squared_sensitivity: Fraction
-    noise_std: float
-    times: int = 1
+    noise_std: float  # sigma, before the noise is rounded, in units of the array
+    times: int = 1  # number of releases
     _name: ClassVar[str] = "rounded Gaussian"
     _norm: ClassVar[str] = "L2"
     _stated: ClassVar[tuple[str, ...]] = ("noise_std",)
@@ -120,29 +107,15 @@ class RoundedGaussian:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SymmetricRoundedGaussian(RoundedGaussian):
-    r"""Add symmetric Gaussian noise, rounded to integers, to symmetric integer matrices of bounded Frobenius norm.
+    """Add symmetric Gaussian noise, rounded to integers, to symmetric integer matrices of bounded Frobenius norm.
 
     A Frobenius norm counts every entry off the diagonal twice, so those get noise narrower by √2: on and above the
     diagonal the noise is then as wide as the norm is long, in every direction.
 
-    Parameters
-    ----------
-    squared_sensitivity : Fraction
-        Square of the Frobenius distance between the values of neighbours, over all matrices together.
-    noise_std : float
-        Standard deviation sigma of the noise on the diagonal before it is rounded, in units of the matrices.
-
-    Notes
-    -----
-    **Privacy.** Let neighbours differ by D. Divided by their standard deviations, sigma on the diagonal and tau
-    (`off_diagonal_noise_std`) above it, their entries there have the squared distance
-    mu² = Σ_i D_ii²/σ² + Σ_{i<j} D_ij²/τ², and the noise is standard normal: mu in Gaussian DP [1]_.
-    As 2τ² ≥ σ², that is at most ‖D‖²/σ² in the Frobenius
-    norm. The part below the diagonal is a copy.
-
-    References
-    ----------
-    .. [1] Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.7; rounding is post-processing, see `RoundedGaussian`.
+    **Privacy.** Let neighbours differ by D, in all matrices together. Divided by their standard deviations, sigma on the
+    diagonal and tau (`off_diagonal_noise_std`) above it, their entries there have the squared distance
+    mu² = Σ_i D_ii²/σ² + Σ_{i<j} D_ij²/τ², and the noise is standard normal: mu in Gaussian DP, as for `RoundedGaussian`.
+    As 2τ² ≥ σ², that is at most ‖D‖²/σ² in the Frobenius norm. The part below the diagonal is a copy.
     """
 
     _name: ClassVar[str] = "rounded Gaussian on symmetric matrices"
@@ -171,23 +144,12 @@ class SymmetricRoundedGaussian(RoundedGaussian):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledGaussian:
-    """Gaussian noise on sums over Poisson samples, drawn anew for each of `times` releases.
+    """Gaussian noise on sums over Poisson samples, drawn anew for each of `times` releases."""
 
-    Parameters
-    ----------
-    each : RoundedGaussian
-        The noise of one release.
-    times : int
-    threshold : int
-        A record is in a sample with probability threshold/2³².
-    budget : ApproxDP
-        What all releases together cost at most.
-    """
-
-    each: RoundedGaussian
+    each: RoundedGaussian  # the noise of one release
     times: int
-    threshold: int
-    budget: ApproxDP
+    threshold: int  # a record is in a sample with probability threshold/2³²
+    budget: ApproxDP  # what all releases together cost at most
 
     @classmethod
     def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int, rate: float) -> SampledGaussian:
