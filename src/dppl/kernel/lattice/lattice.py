@@ -50,10 +50,10 @@ class Lattice:
     Rows that already are int8 are taken for lattice rows: only the norm bound is enforced. Where φ does more than
     normalise, their directions go through it like those of other rows.
 
-    `center` is subtracted from each unit row, for instance the mean of public unit rows. `pool` is the kernel size of the
-    pooling over neighbouring coordinates; a remainder is dropped. `rotation` is the seed of a public rotation, for encoders
-    with a few huge coordinates. All are public, and must be chosen without looking at private data. `dim` is the width of
-    the lattice rows, `squared_norm` the exact bound s² = 127²·dim/16 on Σq², and `scale` is s.
+    `center` is subtracted from each unit row, for instance the mean of public unit rows. `pool` is the kernel size of
+    the pooling over neighbouring coordinates; a remainder is dropped. `rotation` is the seed of a public rotation, for
+    encoders with a few huge coordinates. All are public, and must be chosen without looking at private data. `dim` is
+    the width of the lattice rows, `squared_norm` the exact bound s² = 127²·dim/16 on Σq², and `scale` is s.
 
     >>> lattice = Lattice(4)
     >>> lattice.transform([[2.0, 0.0, 0.0, 0.0], [float("nan"), 1.0, 1.0, 1.0]])

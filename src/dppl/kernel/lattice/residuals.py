@@ -63,9 +63,9 @@ _EXP2 = [np.float32(math.log(2) ** k / math.factorial(k)) for k in range(7)]
 class SoftmaxGradient:
     r"""Sum the clipped gradients of softmax regression over lattice rows, as exact integers.
 
-    For a lattice row q = s·φ of class y and weights W the logits are W·φ + offsets, their softmax is p, and the residual
-    r = onehot(y) - p. The record adds the integer matrix R·q with R = trunc(`RESOLUTION`·r/max(clip, \|r\|)), the *descent*
-    direction. Divide by `unit` and multiply by clip to get the sum of gradients clipped to norm clip.
+    For a lattice row q = s·φ of class y and weights W the logits are W·φ + offsets, their softmax is p, and the
+    residual r = onehot(y) - p. The record adds the integer matrix R·q with R = trunc(`RESOLUTION`·r/max(clip, \|r\|)),
+    the *descent* direction. Divide by `unit` and multiply by clip to get the sum of gradients clipped to norm clip.
 
     The matrix that a record adds has the Frobenius norm \|R\|·\|(q, bias)\|: an outer product's norm is the product of
     norms. \|R\|² ≤ RESOLUTION² is checked in integers for every record, with those that failed set to zero, and
@@ -81,8 +81,8 @@ class SoftmaxGradient:
     """
 
     lattice: Lattice
-    # A constant coordinate, in lattice steps, that ends every row for the sum (not for the logits, where the caller puts
-    # it into the offsets). 0 leaves it out.
+    # A constant coordinate, in lattice steps, that ends every row for the sum (not for the logits, where the caller
+    # puts it into the offsets). 0 leaves it out.
     bias: int = 0
 
     def __post_init__(self) -> None:
@@ -111,9 +111,10 @@ class SoftmaxGradient:
     ) -> Int64:
         """Return the sum of all records' matrices, shape (n_classes, dim), with one column more if there is a bias.
 
-        Lattice rows come in blocks of any length, in the order of `codes`, where -1 leaves a row out. Weights are in units of
-        φ, and offsets are added to all logits. No residual is longer than √2; those longer than `clip` are shortened to it, and
-        each is shortened further to what its record weighs of `WEIGHT_STEPS`, if `of_records` says so.
+        Lattice rows come in blocks of any length, in the order of `codes`, where -1 leaves a row out. Weights are in
+        units of φ, and offsets are added to all logits. No residual is longer than √2; those longer than `clip` are
+        shortened to it, and each is shortened further to what its record weighs of `WEIGHT_STEPS`, if `of_records` says
+        so.
         """
         check_clip(clip)
         n_classes, dim = weights.shape

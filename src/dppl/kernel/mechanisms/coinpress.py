@@ -47,10 +47,10 @@ class CoinPress:
     CoinPress (Biswas, Dong, Kamath, Ullman 2020, arXiv:2006.06618, Algorithms 1 and 2; DPPL-v1, section 4.1 and A.4)
     presumes data of about unit variance. The mean is sought first within √dim of the origin, where all rows lie.
 
-    **Privacy.** Unit: one record. Relation: one record replaced by another of the same class; the class sizes are public,
-    as published. In each step rows lie within R of the current centre, so their sum moves by at most 2R. Radii and centres
-    depend on earlier releases only, so the squares of the steps' mu add up to at most mu² (Dong, Roth, Su 2022,
-    arXiv:1905.02383v3, Corollary 3.3).
+    **Privacy.** Unit: one record. Relation: one record replaced by another of the same class; the class sizes are
+    public, as published. In each step rows lie within R of the current centre, so their sum moves by at most 2R. Radii
+    and centres depend on earlier releases only, so the squares of the steps' mu add up to at most mu² (Dong, Roth, Su
+    2022, arXiv:1905.02383v3, Corollary 3.3).
     """
 
     mu: float  # of all steps together

@@ -173,16 +173,16 @@ class ExponentialMechanism:
     """Select candidates with probability proportional to exp(epsilon · utility / sensitivity).
 
     **Privacy.** Unit: one record. Relation: add or remove one. Utilities only grow when a record is added, by at most
-    `sensitivity` each. So the exponent carries no factor 1/2 (McSherry, Talwar 2007, Theorem 6; DPPL-v1 Lemma 2): epsilon
-    in pure DP and, by bounded range, epsilon²/8 in zCDP (Cesar, Rogers 2021, arXiv:2004.07223v2, Lemma 3.4; Dong, Durfee,
-    Rogers 2020, arXiv:1909.13830) and the trade-off function of a logistic variable moved by epsilon
-    (`kernel.privacy.tradeoff`). The smallest utility in a set is monotone as well, with the same sensitivity, so selecting
-    a set costs the same. Sampling is exact: no float rounding enters the probabilities.
+    `sensitivity` each. So the exponent carries no factor 1/2 (McSherry, Talwar 2007, Theorem 6; DPPL-v1 Lemma 2):
+    epsilon in pure DP and, by bounded range, epsilon²/8 in zCDP (Cesar, Rogers 2021, arXiv:2004.07223v2, Lemma 3.4;
+    Dong, Durfee, Rogers 2020, arXiv:1909.13830) and the trade-off function of a logistic variable moved by epsilon
+    (`kernel.privacy.tradeoff`). The smallest utility in a set is monotone as well, with the same sensitivity, so
+    selecting a set costs the same. Sampling is exact: no float rounding enters the probabilities.
 
     DPPL-v1 eq. (6) counts binom(y, K) sets whose worst member has rank y (from 0 in the released code). The number is
-    binom(y-1, K-1) with ranks from 1 (Gillenwater et al. 2022, A joint exponential mechanism for top-k); with the published
-    count the best set has probability zero, and positive probability for some neighbour. The term -u_K of its eq. (5) is
-    the same for all sets and cancels.
+    binom(y-1, K-1) with ranks from 1 (Gillenwater et al. 2022, A joint exponential mechanism for top-k); with the
+    published count the best set has probability zero, and positive probability for some neighbour. The term -u_K of its
+    eq. (5) is the same for all sets and cancels.
     """
 
     epsilon: float  # bounded range: a record changes every log-probability of one selection by at most this

@@ -36,13 +36,13 @@ _RECORDER: ContextVar[list[tuple[RoundedGaussian, Int64]] | None] = ContextVar("
 class RoundedGaussian:
     """Add Gaussian noise, rounded to integers, to integers of bounded L2 sensitivity.
 
-    **Privacy.** Costs mu = sensitivity/sigma in Gaussian DP, exactly. An integer plus round(sigma·Z) is the integer plus
-    sigma·Z, rounded: the release is post-processing of the continuous Gaussian mechanism, and all that is proven for that
-    holds, in any number of dimensions (Dong, Roth, Su 2022, arXiv:1905.02383v3, Theorem 2.7): rho = mu²/2 in zCDP, and the
-    exact (epsilon, delta) of `dppl.kernel.privacy.tradeoff`. It has no pure-DP guarantee.
+    **Privacy.** Costs mu = sensitivity/sigma in Gaussian DP, exactly. An integer plus round(sigma·Z) is the integer
+    plus sigma·Z, rounded: the release is post-processing of the continuous Gaussian mechanism, and all that is proven
+    for that holds, in any number of dimensions (Dong, Roth, Su 2022, arXiv:1905.02383v3, Theorem 2.7): rho = mu²/2 in
+    zCDP, and the exact (epsilon, delta) of `dppl.kernel.privacy.tradeoff`. It has no pure-DP guarantee.
 
-    Several releases may depend on what was released before. Squares of mu add under such composition (Corollary 3.3), so
-    all together cost what one release does whose squared sensitivity is the sum of theirs.
+    Several releases may depend on what was released before. Squares of mu add under such composition (Corollary 3.3),
+    so all together cost what one release does whose squared sensitivity is the sum of theirs.
     """
 
     # Square of the L2 distance between the values of neighbours, over the whole array and all releases. Squares of
@@ -112,10 +112,10 @@ class SymmetricRoundedGaussian(RoundedGaussian):
     A Frobenius norm counts every entry off the diagonal twice, so those get noise narrower by √2: on and above the
     diagonal the noise is then as wide as the norm is long, in every direction.
 
-    **Privacy.** Let neighbours differ by D, in all matrices together. Divided by their standard deviations, sigma on the
-    diagonal and tau (`off_diagonal_noise_std`) above it, their entries there have the squared distance
-    mu² = Σ_i D_ii²/σ² + Σ_{i<j} D_ij²/τ², and the noise is standard normal: mu in Gaussian DP, as for `RoundedGaussian`.
-    As 2τ² ≥ σ², that is at most ‖D‖²/σ² in the Frobenius norm. The part below the diagonal is a copy.
+    **Privacy.** Let neighbours differ by D, in all matrices together. Divided by their standard deviations, sigma on
+    the diagonal and tau (`off_diagonal_noise_std`) above it, their entries there have the squared distance mu² = Σ_i
+    D_ii²/σ² + Σ_{i<j} D_ij²/τ², and the noise is standard normal: mu in Gaussian DP, as for `RoundedGaussian`. As 2τ² ≥
+    σ², that is at most ‖D‖²/σ² in the Frobenius norm. The part below the diagonal is a copy.
     """
 
     _name: ClassVar[str] = "rounded Gaussian on symmetric matrices"

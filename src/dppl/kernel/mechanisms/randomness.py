@@ -131,8 +131,8 @@ class SeededRandomness(Randomness):
 def randomness(random_state: int | None) -> Randomness:
     """Return the source that a `random_state` parameter names.
 
-    None is the operating system; an integer of at least 0 is a seed, for experiments only. Generator objects are refused:
-    shared between fits or copied to workers they would repeat or correlate noise.
+    None is the operating system; an integer of at least 0 is a seed, for experiments only. Generator objects are
+    refused: shared between fits or copied to workers they would repeat or correlate noise.
     """
     if random_state is None:
         return SystemRandomness()
