@@ -25,12 +25,13 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.parameters import same_value
 from dppl.estimators.plan import Plan, Setting, Task
-from dppl.kernel import Parted, reading
+from dppl.kernel import reading
 from dppl.kernel.privacy import Budget, Cost, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.composition import total_budget
 from dppl.kernel.privacy.guarantee import SEVERAL_RECORDS
 from dppl.kernel.reading import Codes
+from dppl.kernel.records import Parted
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry

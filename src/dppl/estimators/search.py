@@ -22,7 +22,7 @@ from dppl.estimators.parameters import parameters, with_options
 from dppl.estimators.public_data import PublicData, refuse_private
 from dppl.estimators.released import Shares
 from dppl.estimators.reported import Reported
-from dppl.kernel import private_data, reading
+from dppl.kernel import reading
 from dppl.kernel.lattice.threads import one_thread_each
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import ZCDP, ApproxDP, Guarantee, Release
@@ -30,6 +30,7 @@ from dppl.kernel.privacy.accounting import rho_per_run_within
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import TUNED_ELSEWHERE
 from dppl.kernel.reading import Unusable
+from dppl.kernel.records import private_data
 from dppl.kernel.search import RightAnswers, best_of, probability
 
 if TYPE_CHECKING:

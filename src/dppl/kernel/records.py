@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 from uuid import uuid4
 
 import numpy as np
@@ -90,31 +90,12 @@ class Parted(Protocol):
         """Where the parts are read and summed."""
 
 
-class Records(Protocol):
-    """Private records, seen through sums over them."""
-
-    @property
-    def stream(self) -> Any:
-        """What a stream with correlated noise keeps of earlier tasks; private, too."""
-
-    def close(self) -> None:
-        """Forget what this process holds of the records besides its arguments."""
-
-    def total(self, query: Query, **released: Any) -> Int64:
-        """Return the value of a query of all records, without noise."""
-
-    def each(
-        self, function: Callable[[HeldRecords, Item], Iterable[Value]], items: Sequence[Item]
-    ) -> Iterator[tuple[int, Value]]:
-        """Yield what `function` yields of all records and each of the items, with the place of the item."""
-
-    def split(self, public: RowSource) -> Sequence[RowSource]:
-        """Return public rows as the consecutive pieces that `each` is to have as items."""
-
-
 @dataclass(slots=True, eq=False)
 class HeldRecords:
-    """Records in this process."""
+    """Records in this process: all of them, or those of a part where it is read.
+
+    `each` and `split` are for selections among public rows, which are scored piece by piece.
+    """
 
     rows: RowSource  # shape (n, d)
     codes: Codes  # shape (n,); class of each record; -1 leaves it out
@@ -197,6 +178,10 @@ class SpreadRecords:
     def split(self, public: RowSource) -> Sequence[RowSource]:
         """Return public rows as runs of files, which a task reads by itself; rows in memory are one run, and travel."""
         return pieces(public)
+
+
+# Private records, seen through sums over them.
+Records: TypeAlias = HeldRecords | SpreadRecords
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from dppl import _validate
 from dppl.errors import InputError, ParameterError, UnknownLabelError
 from dppl.io.labels import align_labels, as_labels
-from dppl.kernel import classes_of_persons
+from dppl.kernel.persons import classes_of_persons
 from dppl.metrics import person_numbers
 
 __all__ = ["long_tailed", "long_tailed_sizes"]
