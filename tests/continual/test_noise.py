@@ -113,7 +113,7 @@ def measured_variance(kind, n_tasks, dim=4000):
     planned = factor(kind, n_tasks)
     single = RoundedGaussian.within(GaussianDP(0.01), Fraction(1))
     noise = RoundedGaussian.within(GaussianDP(0.01), Fraction(planned.squared_norm))
-    kept, total = BinSums.none(1, dim), np.zeros((1, dim))
+    kept, total = BinSums(np.zeros((0, 1, dim), np.int64), np.zeros((0, 1, dim))), np.zeros((1, dim))
     for row in planned.rows:
         kept, estimate = kept.after(row, np.zeros((1, dim), np.int64), noise, randomness(None))
         total += estimate
@@ -278,7 +278,7 @@ def test_an_audit_of_all_rows_proves_most_of_the_promise_and_finds_a_forgotten_n
         column = matrices.matrix(planned)[:, 0]
 
         def release(include):
-            kept, likelihood = BinSums.none(1, 1), 0.0
+            kept, likelihood = BinSums(np.zeros((0, 1, 1), np.int64), np.zeros((0, 1, 1))), 0.0
             for task, row in enumerate(planned.rows):
                 sums = np.array([[100 * (include and task == 0)]], np.int64)
                 with dppl.kernel.mechanisms.gaussian.overheard() as heard:

@@ -25,8 +25,7 @@ from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.kernels import class_sums, gram_matrices, sum_blocks, weighted_sum
 from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxCurvature, SoftmaxGradient, longest_shortfall
 from dppl.kernel.mechanisms import (
-    COINPRESS_SPLIT,
-    DPPL_SPLIT,
+    COINPRESS_SPLITS,
     CoinPress,
     Randomness,
     RoundedGaussian,
@@ -65,8 +64,6 @@ Int64 = NDArray[np.int64]
 
 # Steps of a grid for numbers in [0, 1]: class weights, and what a record counts. Sums of 10¹¹ records fit into 64 bits.
 STEPS = 2**16
-# Shares of the budget of each step of CoinPress, as in DPPL-v1 and in the original.
-COINPRESS_SPLITS = {"dppl": DPPL_SPLIT, "original": COINPRESS_SPLIT}
 # Relations between neighbours. In the last one a record is replaced by another of its class.
 ADD_REMOVE, REPLACE_ONE, WITHIN_CLASS = "add-remove", "replace-one", "replace-one within a class"
 

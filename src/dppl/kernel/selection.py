@@ -178,11 +178,11 @@ class _Scores:
                 parts[part] = Tally.merged([parts[part], tally])
                 advance(len(block))
 
-        hashes = _Hashes(self.part_rows)
-        blocks = (hashes.of(start, block) for start, block in self._blocks(piece, range(len(parts))))
+        hashes: defaultdict[int, Any] = defaultdict(sha256)
+        blocks = (block for _, block in self._blocks(piece, range(len(parts)), hashes))
         with progress("selecting", n_public) as advance:
             each_utilities(private.rows, private.sizes, blocks, n_public, self.lattice, self.clip, count)
-        yield parts, [hashes.found[part].digest() for part in range(len(parts))]
+        yield parts, [hashes[part].digest() for part in range(len(parts))]
 
     def look(
         self, records: HeldRecords, item: tuple[RowSource, Wanted, list[bytes]]
@@ -193,23 +193,22 @@ class _Scores:
         by, and which candidate has them would tell the draw's private bins.
         """
         piece, wanted, before = item
-        private, hashes = self._by_class(records), _Hashes(self.part_rows)
+        private = self._by_class(records)
+        hashes: defaultdict[int, Any] = defaultdict(sha256)
 
         def held(block: tuple[int, Any]) -> tuple[int, int]:
             part, offset = divmod(block[0], self.part_rows)
             return part, offset * (self.lattice.dim + 8 * len(wanted[part])) // _LOOK_BYTES
 
-        for (part, _), group in groupby(self._blocks(piece, wanted), held):
+        for (part, _), group in groupby(self._blocks(piece, wanted, hashes), held):
             starts, blocks = zip(*group, strict=True)
-            for start, block in zip(starts, blocks, strict=True):
-                hashes.of(start, block)
             usable = np.flatnonzero(np.concatenate([_usable(block) for block in blocks]))
             size = sum(map(len, blocks))
             few = utilities(private.of_classes(wanted[part]), blocks, size, self.lattice, self.clip)
             for (code, bins), scores in zip(wanted[part].items(), few, strict=True):
                 sought = usable[self.mechanism.is_sought(scores[usable], bins)]
                 yield code, part, scores[sought], starts[0] + sought
-        if any(hashes.found[part].digest() != before[part] for part in wanted):
+        if any(hashes[part].digest() != before[part] for part in wanted):
             raise InputError("the public rows changed while they were read.")
 
     def _by_class(self, records: HeldRecords) -> RowsByClass:
@@ -217,28 +216,19 @@ class _Scores:
         of = lambda: RowsByClass.of(self.lattice, records.rows, records.codes, self.n_classes)  # noqa: E731
         return records.once("by class", of)
 
-    def _blocks(self, piece: RowSource, parts: Collection[int]) -> Iterator[tuple[int, Int8]]:
-        """Yield positions and lattice rows of blocks, none of which lies in two parts."""
+    def _blocks(
+        self, piece: RowSource, parts: Collection[int], hashes: defaultdict[int, Any]
+    ) -> Iterator[tuple[int, Int8]]:
+        """Yield positions and lattice rows of blocks, none of which lies in two parts, and hash the rows of parts."""
         start = 0
         for block in iter_blocks(piece, PUBLIC_ROWS):
             edge = -start % PUBLIC_ROWS  # a table may yield blocks of any size
             for rows in (block[:edge], block[edge:]):
                 if len(rows) and start // self.part_rows in parts:
-                    yield start, self.lattice.transform(rows)
+                    mapped = self.lattice.transform(rows)
+                    hashes[start // self.part_rows].update(mapped.data)
+                    yield start, mapped
                 start += len(rows)
-
-
-class _Hashes:
-    """Hashes of the rows of each part, whose blocks come in order."""
-
-    def __init__(self, part_rows: int) -> None:
-        self._part_rows = part_rows
-        self.found: defaultdict[int, Any] = defaultdict(sha256)
-
-    def of(self, start: int, block: NDArray[np.int8]) -> NDArray[np.int8]:
-        """Take a block in, and return it."""
-        self.found[start // self._part_rows].update(block.data)
-        return block
 
 
 def _usable(block: Int8) -> NDArray[np.bool_]:

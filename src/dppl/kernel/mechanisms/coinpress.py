@@ -22,8 +22,7 @@ from dppl.kernel.privacy.accounting import cost_of_gaussian, root_below
 Float = NDArray[np.float64]
 
 # DPPL-v1 section 4.1 spends less on the early steps than Biswas et al., who split 1/8, 1/8, 3/4.
-DPPL_SPLIT = (5 / 64, 7 / 64, 52 / 64)
-COINPRESS_SPLIT = (1 / 8, 1 / 8, 3 / 4)
+COINPRESS_SPLITS = {"dppl": (5 / 64, 7 / 64, 52 / 64), "original": (1 / 8, 1 / 8, 3 / 4)}
 _TAIL = 0.01
 # Coordinates and radii are kept where float64 holds squared norms exactly; at tiny budgets they would run away.
 _EXACT = 2.0**52
@@ -55,7 +54,7 @@ class CoinPress:
 
     mu: float  # of all steps together
     # Shares of mu² (and so of rho = mu²/2) per step, which must not sum to more than 1.
-    split: tuple[float, ...] = DPPL_SPLIT
+    split: tuple[float, ...] = COINPRESS_SPLITS["dppl"]
 
     def __post_init__(self) -> None:
         _validate.positive(mu=self.mu, **{f"split[{i}]": share for i, share in enumerate(self.split)})

@@ -76,11 +76,6 @@ class RoundedGaussian:
         """What all releases cost, in Gaussian DP and in zCDP, rounded up."""
         return cost_of_gaussian(self.squared_sensitivity / Fraction(self.noise_std) ** 2)
 
-    @property
-    def squared_mu(self) -> Fraction:
-        """Square of the stated cost in Gaussian DP; squares add up under composition."""
-        return Fraction(self.cost["mu"]) ** 2
-
     def release(self, exact: Int64, source: Randomness) -> Int64:
         """Return `exact`, which is private, plus noise of the same shape; the sum of two int64 arrays is exact."""
         return self._recorded(exact + source.rounded_gaussian(self.noise_std, exact.shape))

@@ -116,16 +116,22 @@ def cost_of_selection(epsilon: float) -> dict[str, float]:
     return {"epsilon": epsilon, "mu": selection_mu(epsilon), "rho": above(Fraction(epsilon) ** 2 / 8)}
 
 
+def _samples(multiplier: float, sampling_rate: float, steps: int) -> Any:
+    """Return dp-accounting's event of Gaussian sums over Poisson samples, the multiplier in sensitivities."""
+    import dp_accounting  # here, because importing it takes longer than all else
+
+    step = dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(multiplier))
+    return dp_accounting.SelfComposedDpEvent(step, steps)
+
+
 @lru_cache(maxsize=64)
 def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
     """Return the noise, in sensitivities, with which Gaussian sums over Poisson samples stay within (epsilon, delta).
 
-    Each of the `steps` sums is over a sample of its own.
-
-    Calibrated by dp-accounting with privacy loss distributions, on the safe side, for adding or removing one record.
-    The tolerance is a thousandth.
+    Each of the `steps` sums is over a sample of its own. Calibrated by dp-accounting with privacy loss distributions,
+    on the safe side, for adding or removing one record. The tolerance is a thousandth.
     """
-    import dp_accounting  # here, because importing it takes longer than all else
+    import dp_accounting
     from dp_accounting import pld
 
     def fresh() -> Any:
@@ -133,19 +139,15 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
         return pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, epsilon))
 
     def event(multiplier: float) -> Any:
-        step = dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(multiplier))
-        return dp_accounting.SelfComposedDpEvent(step, steps)
-
-    def suffices(multiplier: float) -> bool:
-        return bool(fresh().compose(event(multiplier)).get_epsilon(delta) <= epsilon)
+        return _samples(multiplier, sampling_rate, steps)
 
     # Without sampling this is enough, but for the rounding of distributions, which the factor covers. Little noise
     # makes them long, so the search goes down from there.
     high = 1.5 * math.sqrt(steps) / gaussian_mu_within(epsilon, delta)
-    if not suffices(high):
+    if fresh().compose(event(high)).get_epsilon(delta) > epsilon:
         raise BudgetError(f"{steps} steps on samples are too many to account for; take fewer.")
     low = high / 2
-    while suffices(low):
+    while fresh().compose(event(low)).get_epsilon(delta) <= epsilon:
         high, low = low, low / 2
         if high < _LEAST_NOISE:  # samples so rare that delta covers them
             return high
@@ -175,14 +177,12 @@ def sampled_gaussian_pairs(multiplier: float, sampling_rate: float, steps: int) 
 @lru_cache(maxsize=16)
 def _sampled_gaussian(multiplier: float, sampling_rate: float, steps: int) -> Any:
     """Return dp-accounting's account of Gaussian sums over Poisson samples, of these numbers alone."""
-    import dp_accounting
     from dp_accounting import pld
 
-    step = dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(multiplier))
     # About the mu that so many steps come to (Dong, Roth, Su 2022, Corollary 5.4): the grid is much finer.
     mu = sampling_rate * math.sqrt(steps * math.expm1(min(multiplier**-2, 700.0)))
     accountant = pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, mu))
-    return accountant.compose(dp_accounting.SelfComposedDpEvent(step, steps))
+    return accountant.compose(_samples(multiplier, sampling_rate, steps))
 
 
 def renyi_of_best(rho: float, mean_runs: int, order: float) -> float:

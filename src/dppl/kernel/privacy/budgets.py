@@ -198,17 +198,16 @@ class GaussianDP(Budget):
 
         So budgets whose squares add up in decimals, such as 0.6 and 0.8, do so in an account as well.
         """
-        self._refuse_zero()
-        return GaussianDP(as_typed(self.mu))
+        return GaussianDP(as_typed(self._above_zero()))
 
     def selection_epsilon(self) -> float:
         """Return the largest range of one selection that is mu-GDP, rounded down (`dppl.kernel.privacy.tradeoff`)."""
-        self._refuse_zero()
-        return tradeoff.selection_range_within(self.mu)
+        return tradeoff.selection_range_within(self._above_zero())
 
-    def _refuse_zero(self) -> None:
+    def _above_zero(self) -> float:
         if self.is_zero:
             raise BudgetError("mu = 0 allows no finite noise; spend more, or release nothing.")
+        return self.mu
 
 
 @dataclass(frozen=True, slots=True)
