@@ -15,7 +15,7 @@ BUDGET = {
     "export": 898,
     "finetune": 2259,
     "io": 4828,
-    "kernel": 8168,
+    "kernel": 7200,
     "lab": 7227,
     "planning": 876,
     "prototypes": 1342,
