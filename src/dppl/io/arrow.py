@@ -25,7 +25,7 @@ from dppl.io._columns import (
     stream_batches,
     value_type,
 )
-from dppl.io._places import Place
+from dppl.io._places import open_place
 from dppl.io._reading import converting
 from dppl.io.records import (
     IMAGES,
@@ -110,7 +110,7 @@ class ParquetRecords(_ArrowRecords):
     """Records in a Parquet file, or in a folder of them in the order of a table's."""
 
     def __init__(self, path: Path, columns: Columns) -> None:
-        self._files = Place.of(path).files(".parquet") if path.is_dir() else [Place.of(path)]
+        self._files = open_place(path).files(".parquet") if path.is_dir() else [open_place(path)]
         if not self._files:
             raise InputError(f"{path} must hold .parquet files; found none.")
         schemas = []

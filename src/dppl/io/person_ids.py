@@ -10,9 +10,9 @@ import numpy as np
 from dppl.errors import InputError
 from dppl.io._columns import ID_KINDS, decode_ids, id_type, listed, open_parquet
 from dppl.io._layouts import table_files
-from dppl.io._places import Place
+from dppl.io._places import Place, open_place
 from dppl.io._reading import Array, converting, load_npy, type_name
-from dppl.io.fragments import open_npz, read_npy_header
+from dppl.io.fragments import open_npz, read_npy
 from dppl.io.labels import AnyPath
 from dppl.kernel import texts_apart
 
@@ -43,7 +43,7 @@ def read_ids(path: AnyPath, column: str) -> Array:
         If there is no such array or column, it is of another type, or of bytes in some shards only. The message shows
         no id.
     """
-    place = Place.of(path)
+    place = open_place(path)
     files = table_files(place)
     first, sidecar = files[0]
     if first.suffix == ".npz":
@@ -79,7 +79,7 @@ def _file_ids(place: Place, files: list[Place], name: str) -> list[Any]:
             parameter="groups",
         )
     ids = _items(load_npy(own), "a file", str(own))
-    if sum(read_npy_header(file).rows for file in files) != len(ids):
+    if sum(len(read_npy(file)) for file in files) != len(ids):
         raise InputError(
             f"must name a file with one id a row of {place}; {own} has another number of ids.", parameter="groups"
         )

@@ -19,7 +19,7 @@ from dppl._files import atomic_file
 from dppl.errors import InputError, ParameterError
 from dppl.io._columns import ID_KINDS, id_type, is_list, listed, open_parquet, stream_batches, value_type
 from dppl.io._layouts import table_files
-from dppl.io._places import Place
+from dppl.io._places import Place, open_place
 from dppl.io._reading import converting
 from dppl.io.tables import read_table
 
@@ -69,7 +69,7 @@ def sort_table(
         If the table cannot be read or changes meanwhile, or there is no such column, or it is of another type. The
         message shows no value.
     """
-    place, target = Place.of(source), Path(out)
+    place, target = open_place(source), Path(out)
     if target.suffix.lower() != _SUFFIX:
         raise ParameterError(f"a sorted table must end in {_SUFFIX}; got {target}.")
     files = [file for file, _ in table_files(place)]

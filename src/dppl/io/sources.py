@@ -12,7 +12,7 @@ from dppl._metadata import LATTICE
 from dppl.errors import InputError, ParameterError
 from dppl.io._columns import is_list, open_parquet
 from dppl.io._layouts import is_npy_pool
-from dppl.io._places import Place, is_url
+from dppl.io._places import is_url, open_place
 from dppl.io.arrow import Arrays, ParquetRecords, SavedDataset
 from dppl.io.images import SUFFIXES, open_images
 from dppl.io.lines import CsvTexts, Form, JsonTexts, TextLines
@@ -159,9 +159,9 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
         If a Parquet file cannot be read.
     """
     suffix = path.suffix.lower()
-    if is_url(path) or suffix in (".npy", ".npz") or (path.is_dir() and is_npy_pool(Place.of(path))):
+    if is_url(path) or suffix in (".npy", ".npz") or (path.is_dir() and is_npy_pool(open_place(path))):
         return True
-    place = Place.of(path)
+    place = open_place(path)
     files = place.files(".parquet") if path.is_dir() else [place] if suffix == ".parquet" else []
     if not files:
         return False

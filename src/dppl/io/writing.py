@@ -20,8 +20,9 @@ from dppl._files import atomic_file
 from dppl._metadata import LATTICE, lattice_of
 from dppl.errors import InputError, ParameterError
 from dppl.io._reading import Array, as_array, check_rows, converting
+from dppl.io.fragments import Fragment
 from dppl.io.labels import AnyPath, as_labels
-from dppl.io.tables import EmbeddingTable, Fragment, read_table
+from dppl.io.tables import EmbeddingTable, read_table
 from dppl.kernel.lattice import Lattice
 
 __all__ = ["convert_table", "write_table"]

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from dppl.errors import InputError, ParameterError
 from dppl.io import EmbeddingTable, align_labels, read_classes, read_table, write_table
-from dppl.io.fragments import _list_rows
+from dppl.io.fragments import _parquet_rows
 from dppl.io.labels import as_labels
 from dppl.lab import long_tailed
 from loops import loop
@@ -233,7 +233,7 @@ def test_a_slice_of_arrow_lists_gives_its_own_rows(tmp_path, dtype, kind):
     """Parquet gives whole arrays, but nothing in Arrow promises that."""
     rows = rows_of(9, 3, dtype)
     part = arrow_rows(rows, kind).slice(4, 3)
-    assert np.array_equal(_list_rows(part, 3, rows.dtype, tmp_path, "x"), rows[4:7])
+    assert np.array_equal(_parquet_rows(part, 3, rows.dtype, tmp_path, "x"), rows[4:7])
 
 
 @pytest.mark.parametrize("kind", ["list", "large"])
