@@ -7,8 +7,9 @@ import numpy.typing as npt
 
 from dppl import _validate
 from dppl.errors import InputError, ParameterError, UnknownLabelError
-from dppl.io.labels import align_labels, as_labels
+from dppl.io.labels import as_labels
 from dppl.kernel import classes_of_persons
+from dppl.kernel.reading import class_codes
 from dppl.metrics import person_numbers
 
 __all__ = ["long_tailed", "long_tailed_sizes"]
@@ -109,19 +110,18 @@ def long_tailed(
     _check_ratio(imbalance_ratio)
     generator = generator_of(random_state)
     labels = as_labels(y)
-    labels, public = align_labels(labels, np.unique(labels) if classes is None else classes)
-    if len(np.unique(public)) != len(public):
+    public = np.unique(labels) if classes is None else as_labels(classes, name="classes")
+    if len(set(map(str, public.tolist()))) != len(public):
         raise ParameterError("classes must name each class once; one occurs again; remove the repetition")
-    if not np.isin(labels, public).all():
+    units = class_codes(labels, public, "ignore")
+    if (units < 0).any():
         raise UnknownLabelError("every label in y must be in classes; another one occurs; complete classes")
-    units = labels
     if groups is not None:
         # Persons take the place of rows: each counts in the class of most of their records.
         persons = person_numbers(groups, len(labels))
-        order = np.argsort(public)
-        codes = np.searchsorted(public, labels, sorter=order)
-        units = public[order][classes_of_persons(codes, persons, len(public))[0]]
-    members = [np.flatnonzero(units == name).astype(np.int64) for name in public]
+        order = np.argsort(public)  # of as many records in two classes the one that sorts first counts
+        units = order[classes_of_persons(np.argsort(order)[units], persons, len(public))[0]]
+    members = [np.flatnonzero(units == code).astype(np.int64) for code in range(len(public))]
     if not members or min(map(len, members)) == 0:
         raise InputError("y must have a row of every class; at least one class has none; leave it out of classes")
     sizes = long_tailed_sizes(min(map(len, members)), len(members), imbalance_ratio)
