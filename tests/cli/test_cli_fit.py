@@ -593,7 +593,9 @@ def test_the_real_command_fits_and_fails_like_the_app(task, process):
 # Forks a child for each moment, so that everything is imported once and the moments count from the start of the work.
 KILLER = """
 import json, os, signal, sys, time
+from dppl import Ledger, MeanPrototypes  # which commands import late
 from dppl.cli.main import run
+from dppl.io import read_parts
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started us may ignore it
 
