@@ -87,8 +87,8 @@ def _row(result: Result, several_notions: bool) -> dict[str, Any]:
         "used": start["used"],
         "sizes": result["data"]["class_sizes"],
         **result["metrics"],
-        **result["seconds"],
-        "memory": result["peak_memory_mib"],
+        **result.get("seconds", {}),
+        "memory": result.get("peak_memory_mib"),
     }
 
 
