@@ -244,12 +244,16 @@ def rotate(rows: Float, seed: int) -> Float:
     width = 1 << (n_features.bit_length() - 1)
     # A row a column: what is added then lies together, also where coordinates are neighbours.
     columns, spare = np.array(rows.T, order="C"), np.empty((width, n))
-    digest = shake_256(f"dppl rotation {seed} {n_features}".encode()).digest(_ROUNDS * n_features)
-    bits = np.frombuffer(digest, np.uint8).reshape(_ROUNDS, n_features) & 1
-    for turn, sign in enumerate(np.where(bits == 1, -1.0, 1.0)):
+    for turn, sign in enumerate(_signs(seed, n_features)):
         columns *= sign[:, None]
         _hadamard(columns[n_features - width :] if turn % 2 else columns[:width], spare)
     return np.array(columns.T, order="C")
+
+
+def _signs(seed: int, n_features: int) -> Float:
+    digest = shake_256(f"dppl rotation {seed} {n_features}".encode()).digest(_ROUNDS * n_features)
+    bits = np.frombuffer(digest, np.uint8).reshape(_ROUNDS, n_features) & 1
+    return np.where(bits == 1, -1.0, 1.0)
 
 
 def _hadamard(columns: Float, spare: Float) -> None:

@@ -240,9 +240,7 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
 
 
 def _check_costs(costs: Sequence[Cost]) -> None:
-    wrong: list[object] = [costs]
-    if isinstance(costs, Sequence):
-        wrong = [one for one in costs if not isinstance(one, Cost)]
+    wrong = [one for one in costs if not isinstance(one, Cost)] if isinstance(costs, Sequence) else [costs]
     if wrong:
         raise ParameterError(
             "costs must be a list of Cost, which guarantee.costs() returns, for example [*first.costs(), "
@@ -272,14 +270,11 @@ def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:
 
 
 def covers(budget: Budget, costs: Sequence[Cost]) -> bool:
-    """Whether all releases stay within `budget` together."""
-    if isinstance(budget, ApproxDP):
-        return compose(costs, budget.delta).epsilon <= budget.epsilon
-    if isinstance(budget, PureDP):
-        return all(cost.epsilon is not None for cost in costs) and total_epsilon(costs) <= budget.epsilon
-    if isinstance(budget, GaussianDP):
-        return all(cost.mu is not None for cost in costs) and total_mu(costs) <= budget.mu
-    return all(cost.mean_runs is None for cost in costs) and total_rho(costs) <= budget.to_dict()["rho"]
+    """Whether all releases, one at least, stay within `budget` together."""
+    try:
+        return total_budget(budget, costs) <= budget
+    except BudgetError:  # one of them has no cost in this notion
+        return False
 
 
 def _routes(costs: Sequence[Cost], delta: float) -> Iterator[Composed]:

@@ -162,20 +162,14 @@ class Release:
                 mu, rho = tradeoff.selection_mu(cost["epsilon"]), cost["epsilon"] ** 2 / 8
             if not (math.isclose(cost["mu"], mu, rel_tol=1e-9) and math.isclose(cost["rho"], rho, rel_tol=1e-9)):
                 raise ValueError("the costs of a release contradict each other")
-        if not release._pays_for_its_noise():
+        noise_std = release.parameters.get("noise_std", 0.0)
+        paid = release.sensitivity > 0 and noise_std >= 0 and release.times >= 1
+        if paid and release.mechanism == "rounded Gaussian" and "mu" in cost:
+            # The last digits went through floats.
+            paid = cost["mu"] * noise_std >= math.sqrt(release.times) * release.sensitivity * (1 - 1e-9)
+        if not paid:
             raise ValueError("sensitivity, noise and cost of a release contradict each other")
         return release
-
-    def _pays_for_its_noise(self) -> bool:
-        """Whether the cost covers the noise, as far as the mechanism's name and parameters show."""
-        noise_std = self.parameters.get("noise_std", 0.0)
-        if self.sensitivity <= 0 or noise_std < 0 or self.times < 1:
-            return False
-        if self.mechanism != "rounded Gaussian" or "mu" not in self.cost:
-            return True
-        # The last digits went through floats.
-        least = math.sqrt(self.times) * self.sensitivity / noise_std * (1 - 1e-9) if noise_std else math.inf
-        return self.cost["mu"] >= least
 
 
 @functools.cache
