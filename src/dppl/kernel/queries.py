@@ -37,27 +37,10 @@ from dppl.kernel.privacy import Budget, Release
 if TYPE_CHECKING:
     from dppl.kernel.records import HeldRecords
 
-__all__ = [
-    "ADD_REMOVE",
-    "COINPRESS_SPLITS",
-    "REPLACE_ONE",
-    "WITHIN_CLASS",
-    "ClassCounts",
-    "ClassGramMatrices",
-    "ClassSums",
-    "CoinPressMeans",
-    "GramMatrix",
-    "Hits",
-    "LongResiduals",
-    "NumberOfRecords",
-    "OwnAnswer",
-    "PublicClassSizes",
-    "Query",
-    "Shortfalls",
-    "SoftmaxCurvatures",
-    "SoftmaxGradients",
-    "WeightedSum",
-]
+__all__ = ["ADD_REMOVE", "COINPRESS_SPLITS", "REPLACE_ONE", "WITHIN_CLASS"]
+__all__ += ["ClassCounts", "ClassGramMatrices", "ClassSums", "CoinPressMeans", "GramMatrix", "Hits"]
+__all__ += ["LongResiduals", "NumberOfRecords", "OwnAnswer", "PublicClassSizes", "Query"]
+__all__ += ["Shortfalls", "SoftmaxCurvatures", "SoftmaxGradients", "WeightedSum"]
 
 Float = NDArray[np.float64]
 Int64 = NDArray[np.int64]

@@ -94,7 +94,7 @@ class Parted(Protocol):
 class HeldRecords:
     """Records in this process: all of them, or those of a part where it is read.
 
-    `each` and `split` are for selections among public rows, which are scored piece by piece.
+    `each` is for selections among public rows, which are scored piece by piece.
     """
 
     rows: RowSource  # shape (n, d)
@@ -120,10 +120,6 @@ class HeldRecords:
     ) -> Iterator[tuple[int, Value]]:
         """Yield what `function` yields of these records and each of the items, with the place of the item."""
         yield from ((place, value) for place, item in enumerate(items) for value in function(self, item))
-
-    def split(self, public: RowSource) -> Sequence[RowSource]:
-        """Return public rows as one piece."""
-        return (public,)
 
     def once(self, name: str, make: Callable[[], Value]) -> Value:
         """Return what was made of these records under this name before, or make it; a fit has one of each name."""
@@ -174,10 +170,6 @@ class SpreadRecords:
         of_item = partial(self.reader.values, tuple(self.parts), function)
         for place, values in once_each(self.engine, of_item, items):
             yield from ((place, value) for value in values)
-
-    def split(self, public: RowSource) -> Sequence[RowSource]:
-        """Return public rows as runs of files, which a task reads by itself; rows in memory are one run, and travel."""
-        return pieces(public)
 
 
 # Private records, seen through sums over them.

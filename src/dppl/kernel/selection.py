@@ -26,7 +26,7 @@ from dppl.kernel.mechanisms.exponential import Wanted
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.queries import OwnAnswer
 from dppl.kernel.reading import Codes
-from dppl.kernel.records import HeldRecords, Records
+from dppl.kernel.records import HeldRecords, Records, pieces
 
 Int64 = NDArray[np.int64]
 
@@ -81,7 +81,8 @@ class Selection(OwnAnswer):
     def answer(self, mechanism: Any, records: Records, source: Randomness, *, public: RowSource) -> Int64:
         """Return positions among the public rows, shape (n_classes, n_selected)."""
         scores = _Scores.of(public.shape[0], self.lattice, self.n_classes, self.clip, mechanism)
-        pool = _PublicPool(records, records.split(public), scores)
+        # Where parts are read, tasks read the files of public rows, too.
+        pool = _PublicPool(records, (public,) if isinstance(records, HeldRecords) else pieces(public), scores)
         selected: Int64 = mechanism.select_each(pool.tallies(), pool.look, source)
         return selected
 

@@ -202,9 +202,8 @@ class ExponentialMechanism:
 
     def select(self, utilities: Int64, source: Randomness) -> Int64:
         """Return the positions of the selected candidates, in ascending order."""
-        pool = self.tally(utilities[None])
-        (chosen,) = self.select_each([pool], lambda _: [(0, 0, utilities, np.arange(len(utilities)))], source)
-        return np.asarray(chosen)
+        look: Look = lambda _: [(0, 0, utilities, np.arange(len(utilities)))]  # noqa: E731
+        return np.asarray(self.select_each([self.tally(utilities[None])], look, source)[0])
 
     def tally(self, utilities: Int64) -> Tally:
         """Return what `select_each` needs to know of some candidates, which is as private as their utilities.

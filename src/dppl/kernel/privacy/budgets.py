@@ -79,10 +79,6 @@ class Budget(ABC):
         return asdict(self)  # type: ignore[call-overload, no-any-return]
 
     @abstractmethod
-    def to_zcdp(self) -> ZCDP:
-        """Return the zCDP guarantee that this budget implies."""
-
-    @abstractmethod
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the (epsilon, delta) guarantee that this budget implies at `delta`."""
 
@@ -122,16 +118,12 @@ class PureDP(Budget):
 
     Examples
     --------
-    >>> PureDP(1.0).to_zcdp()
-    ZCDP(rho=0.5)
+    >>> PureDP(1.0).to_approx(1e-6)
+    ApproxDP(epsilon=1.0, delta=1e-06)
     """
 
     epsilon: float
     notion: ClassVar[str] = "pure DP"
-
-    def to_zcdp(self) -> ZCDP:
-        """Return rho = epsilon²/2 (Bun and Steinke 2016, arXiv:1605.02065v1, Proposition 1.4), rounded up."""
-        return ZCDP(accounting.above(Fraction(self.epsilon) ** 2 / 2))
 
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the same epsilon: pure DP implies (epsilon, delta) for every delta."""
@@ -172,8 +164,6 @@ class GaussianDP(Budget):
     --------
     >>> round(GaussianDP(1.0).to_approx(1e-6).epsilon, 3)
     4.887
-    >>> GaussianDP(2.0).to_zcdp()
-    ZCDP(rho=2.0)
     """
 
     mu: float
@@ -184,10 +174,6 @@ class GaussianDP(Budget):
         object.__setattr__(self, "mu", float(self.mu))
         if self.mu:
             tradeoff.check_mu(self.mu, least=tradeoff.SMALLEST_MU)
-
-    def to_zcdp(self) -> ZCDP:
-        """Return rho = mu²/2, that of the pair of Gaussians (Bun and Steinke 2016, Proposition 1.6), rounded up."""
-        return ZCDP(accounting.cost_of_gaussian(Fraction(self.mu) ** 2)["rho"])
 
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the exact epsilon at `delta`, rounded up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 2.13)."""
@@ -232,10 +218,6 @@ class ZCDP(Budget):
     rho: float
     notion: ClassVar[str] = "zCDP"
 
-    def to_zcdp(self) -> ZCDP:
-        """Return the budget itself."""
-        return self
-
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the smallest epsilon that Rényi conversion proves at `delta`, rounded up.
 
@@ -273,12 +255,6 @@ class ApproxDP(Budget):
     epsilon: float
     delta: float
     notion: ClassVar[str] = "approximate DP"
-
-    def to_zcdp(self) -> ZCDP:
-        """Raise `BudgetError`: one (epsilon, delta) pair says nothing about other orders."""
-        raise BudgetError(
-            f"{self!r} implies no zCDP guarantee; gaussian_allowance() gives the noise that fits into it."
-        )
 
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the budget itself if `delta` is not smaller than its own.

@@ -31,7 +31,7 @@ from dppl._version import __version__
 from dppl.errors import BudgetExceeded, LedgerError, ParameterError
 from dppl.kernel.privacy.accounting import below, best_order, epsilon_of_zcdp, order_of_zcdp_within, root_below
 from dppl.kernel.privacy.budgets import ApproxDP, Budget, GaussianDP, budget_from_dict, checked_budget, worth_showing
-from dppl.kernel.privacy.composition import Cost, epsilon_at, total_epsilon, total_mu, total_rho
+from dppl.kernel.privacy.composition import Cost, epsilon_at, total_budget, total_epsilon, total_mu, total_rho
 from dppl.kernel.privacy.guarantee import ADJACENCIES, PERSON, Adjacency, Guarantee
 from dppl.kernel.privacy.tradeoff import SMALLEST_EPSILON, gaussian_epsilon, gaussian_mu_within
 
@@ -510,13 +510,8 @@ class Ledger:
             return 0.0
         # Equal costs are counted, so that a long account adds up quickly.
         costs = [replace(cost, count=count) for cost, count in Counter(costs).items()]
-        if self.accounting == "pure":
-            return total_epsilon(costs)
-        if self.accounting == "zcdp":
-            return total_rho(costs)
-        if isinstance(self.budget, GaussianDP):
-            return total_mu(costs)
-        assert isinstance(self.budget, ApproxDP)
+        if not isinstance(self.budget, ApproxDP):
+            return total_budget(self.budget, costs).to_dict()[self._parameter]
         if self.accounting == "gdp":
             return gaussian_epsilon(total_mu(costs), self.budget.delta)
         if order is None:

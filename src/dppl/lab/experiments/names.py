@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -28,7 +27,7 @@ def paper_epsilon(budget: Budget) -> float:
     sqrt(2·rho) for the rho that it implies.
     """
     if isinstance(budget, PureDP):
-        return math.sqrt(2 * budget.to_zcdp().rho)
+        return budget.epsilon
     if isinstance(budget, GaussianDP):
         return budget.mu  # its allowance may be a rounding below, which is no place of its own
     return budget.gaussian_allowance().mu
