@@ -223,9 +223,9 @@ def test_a_record_can_turn_the_gradient_of_its_episode_around():
     options = {"form": "episodes", "n_episodes": 1, "steps": 1, "clip": 1e-3}
     plan = ProjectedPrototypes(GaussianDP(1.0), [0, 1], **options).plan(2)
     assert plan.measurements["gradients"].mechanism.squared_sensitivity == (2 * EPISODE_STEPS) ** 2
-    start = IntegerProjection.of(ProjectedPrototypes(GaussianDP(1.0))._start(plan.lattice))
-    with_it = Episodes(plan.lattice, np.concatenate([X, row[None]]), np.array([*codes, code]), 2, 1)
-    without = Episodes(plan.lattice, X, codes, 2, 1)
+    start = IntegerProjection.of(ProjectedPrototypes(GaussianDP(1.0))._start(plan.setting.lattice))
+    with_it = Episodes(plan.setting.lattice, np.concatenate([X, row[None]]), np.array([*codes, code]), 2, 1)
+    without = Episodes(plan.setting.lattice, X, codes, 2, 1)
     moved = np.linalg.norm(with_it.sum(0, start, 1e-3) - without.sum(0, start, 1e-3)) / EPISODE_STEPS
     assert 1.99 < moved <= 2
 

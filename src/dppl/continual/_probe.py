@@ -19,7 +19,13 @@ from dppl.prototypes import LinearProbe
 
 @parameters
 class ContinualProbe(ContinualClassifier, LinearProbe):
-    """A linear probe that is fitted in every task; subclasses say on what and from where."""
+    """A linear probe that is fitted in every task; subclasses say on what and from where.
+
+    Attributes
+    ----------
+    allowed_ : ndarray of shape (n_classes,), bool
+        Which classes some task could hold: public. No other is predicted.
+    """
 
     allowed_: NDArray[np.bool_] = field(init=False)
     adjacency: Adjacency = field(init=False)

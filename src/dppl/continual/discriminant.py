@@ -56,8 +56,6 @@ class ContinualDiscriminant(ContinualPrototypes):
         Noisy class sums that they are computed from, one for each class.
     axes_ : Axes or None
         Principal axes of the public rows of the first task; None without any.
-    released_, n_tasks_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `ContinualPrototypes`.
 
     Notes
     -----

@@ -70,8 +70,6 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
         What each head of `SoftmaxPrototypes` subtracts from unit rows. Safe to publish.
     allowed_ : ndarray of shape (n_classes, n_tasks), bool
         Which classes each task may hold: public. A head speaks for these alone.
-    n_tasks_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `ContinualPrototypes`.
 
     Notes
     -----

@@ -81,16 +81,6 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         Those of each task, with `keep_tasks`. Safe to publish.
     n_tasks_ : int
         Number of tasks so far.
-    classes_ : ndarray of shape (n_classes,)
-        The sorted class list.
-    guarantee_ : Guarantee
-        What is promised. ``print(model.guarantee_)``.
-    lattice_ : Lattice
-        The public map from embeddings to integer rows.
-    n_features_in_ : int
-        Width of the embeddings.
-    encoder_ : str or None
-        The encoder that the table of embeddings names, if it does.
 
     Notes
     -----
@@ -241,9 +231,9 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         rows = CorrelatedClassSums(setting.lattice, n_classes, self.noise, most, setting.task.number)
         return {"sums": Measurement(rows, statistic=statistic)}
 
-    def _not_covered(self) -> tuple[str, ...]:
-        further = [_STATE] * (self.noise != "independent") + [_UNLEARNING] * self.keep_tasks
-        return (*super()._not_covered(), *further)
+    def not_covered(self) -> tuple[str, ...]:
+        """Name what else the guarantee does not cover: the private state, and what was forgotten."""
+        return tuple([_STATE] * (self.noise != "independent") + [_UNLEARNING] * self.keep_tasks)
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Ask for the sums of the task, and add them to those of earlier ones."""

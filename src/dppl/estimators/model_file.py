@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save as to_safetensors
 
-from dppl._files import write_atomically
 from dppl._metadata import checked_columns
 from dppl._version import __version__
 from dppl.errors import ModelFileError
@@ -42,23 +41,13 @@ class Misfit(ValueError):
     """Two parts of a description that contradict each other; the message is for the reader."""
 
 
-def save(model: EmbeddingClassifier, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write a fitted model; see `EmbeddingClassifier.save`."""
-    try:
-        write_atomically(path, to_bytes(model), overwrite=overwrite)
-    except FileExistsError:
-        raise FileExistsError(
-            f"{os.fspath(path)} exists; choose another name, or overwrite it with overwrite=True."
-        ) from None
-
-
 def to_bytes(model: EmbeddingClassifier) -> bytes:
     """Return the content of the model file; equal models give equal bytes."""
     lattice = model.lattice_
     tensors = model._tensors()
     if lattice.center is not None:
         tensors["center"] = lattice.center
-    parameters = {name: value for name, value in model._saved_parameters().items() if name not in _UNSAVED}
+    parameters = {name: value for name, value in model._fitted_with.items() if name not in _UNSAVED}
     description = {
         "format": FORMAT,
         "written_by": f"dppl {__version__}",
@@ -201,27 +190,18 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     _check_description(model, fields)
     model._restore(tensors, parameters)
     if "public_ids" in fields:
-        _set_public_ids(model, fields["public_ids"])
-    _set_examples(model, fields)
-    return model
-
-
-def _set_examples(model: EmbeddingClassifier, fields: dict[str, Any]) -> None:
+        ids, rows = np.array(fields["public_ids"], object), getattr(model, "public_indices_", None)
+        if rows is None or ids.shape != rows.shape or not all(isinstance(name, str) for name in ids.flat):
+            raise Misfit("its ids of public rows do not fit their positions")
+        model.public_ids_ = ids
     model.examples_ = None
     if "examples" in fields:
         if not model.starts_from_examples:
             raise Misfit("its method starts from no examples")
-        model.examples_ = ExamplesKept.from_dict(fields["examples"], len(model.classes_))
-    elif not model.guarantee_.releases:
+        model.examples_ = ExamplesKept.from_dict(fields["examples"], len(classes))
+    elif not guarantee.releases:
         raise Misfit("it releases nothing and started from nothing")
-
-
-def _set_public_ids(model: EmbeddingClassifier, ids: list[list[str]]) -> None:
-    found = np.array(ids, object)
-    rows = getattr(model, "public_indices_", None)
-    if rows is None or found.shape != rows.shape or not all(isinstance(name, str) for name in found.flat):
-        raise Misfit("its ids of public rows do not fit their positions")
-    model.public_ids_ = found
+    return model
 
 
 def check_tensor(tensors: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...], kind: type) -> NDArray[Any]:

@@ -90,21 +90,6 @@ class Plan:
     guarantee: Guarantee
     whole_persons: bool  # whether persons enter with all of their records
 
-    @property
-    def classes(self) -> NDArray[Any]:
-        """The sorted public class list."""
-        return self.setting.classes
-
-    @property
-    def lattice(self) -> Lattice:
-        """The public map from embeddings to integer rows."""
-        return self.setting.lattice
-
-    @property
-    def public(self) -> PublicValues:
-        """The public rows, and the public examples of the classes."""
-        return self.setting.public
-
     def guarantee_on(self, X: Any, groups: Any = None) -> Guarantee:
         """Return the guarantee for such private rows: with what a table says of how its rows were made.
 
@@ -112,7 +97,7 @@ class Plan:
 
         With ids of persons (`groups`), which are not looked into, it is for a person and not for a record.
         """
-        check_lattice(X, self.lattice.n_features, "X")
+        check_lattice(X, self.setting.n_features, "X")
         guarantee = self.guarantee
         if groups is not None:
             guarantee = of_persons(guarantee, self.parameters["max_classes_per_person"], whole=self.whole_persons)

@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 from dppl import _validate
 from dppl._progress import steps
 from dppl.estimators.classifier import Classifier
-from dppl.estimators.parameters import LatticeParameter, parameters
+from dppl.estimators.parameters import AdjacencyParameter, LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.residuals import check_clip
-from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import GramMatrix, SoftmaxGradients
 from dppl.lab.least_squares import noise_radius, solve_ridge
 
@@ -20,7 +19,7 @@ Float = NDArray[np.float64]
 
 
 @parameters
-class FeatureCovariance(LatticeParameter, Classifier):
+class FeatureCovariance(AdjacencyParameter, LatticeParameter, Classifier):
     r"""Noisy gradient descent on the softmax loss in the metric of a noisy Gram matrix (DP-FC).
 
     The Gram matrix A = Σ u uᵀ of rows u of norm at most 1 is released once. From weights Θ = 0, each step releases the
@@ -40,15 +39,6 @@ class FeatureCovariance(LatticeParameter, Classifier):
         where σ is its standard deviation on the diagonal, which is public.
     clip : float, default=1.0
         Bound on the length of a record's residual, the one-hot label minus the probabilities.
-    adjacency : {"add-remove", "replace-one"}, default="add-remove"
-        ``"replace-one"`` replaces a record by any other, of whatever class.
-
-    Attributes
-    ----------
-    coef_ : ndarray of shape (n_classes, dim), float64
-        Weights Θ on unit rows, in the order of `classes_`. Safe to publish.
-    intercept_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `LinearProbe`, without an intercept.
 
     Notes
     -----
@@ -82,7 +72,6 @@ class FeatureCovariance(LatticeParameter, Classifier):
     covariance_share: float = 0.2
     ridge: float | None = None
     clip: float = 1.0
-    adjacency: Adjacency = "add-remove"
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""

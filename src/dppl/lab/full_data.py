@@ -34,15 +34,6 @@ class FullDataContinual(ContinualProbe):
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks.
 
-    Attributes
-    ----------
-    allowed_ : ndarray of shape (n_classes,), bool
-        Which classes some task could hold: public. No other is predicted.
-    coef_, intercept_
-        As in `LinearProbe`, after the last task.
-    n_tasks_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `ContinualPrototypes`.
-
     Notes
     -----
     The model keeps no record: whoever calls it does, and hands all of them in each time. So a fitted model is as public

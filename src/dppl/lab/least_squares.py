@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.estimators.classifier import Classifier
-from dppl.estimators.parameters import LatticeParameter, parameters
+from dppl.estimators.parameters import AdjacencyParameter, LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.threads import in_order
-from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import ClassGramMatrices, ClassSums, GramMatrix
 from dppl.prototypes._shared import SHARPNESS
 
@@ -24,7 +23,7 @@ Float = NDArray[np.float64]
 
 
 @parameters
-class LeastSquares(LatticeParameter, Classifier):
+class LeastSquares(AdjacencyParameter, LatticeParameter, Classifier):
     r"""Least squares on noisy moments, one linear score per class (DP-LS).
 
     With rows u of norm at most 1, the Gram matrix A = Σ u uᵀ and class sums b_c are released once. The weights of class
@@ -44,15 +43,6 @@ class LeastSquares(LatticeParameter, Classifier):
     split : tuple of float, default=None
         Shares of the budget for the class sums, the Gram matrix and, with `class_grams`, those of the classes. None
         shares equally.
-    adjacency : {"add-remove", "replace-one"}, default="add-remove"
-        ``"replace-one"`` replaces a record by any other, of whatever class.
-
-    Attributes
-    ----------
-    coef_ : ndarray of shape (n_classes, dim), float64
-        Weights θ_c on unit rows, in the order of `classes_`. Safe to publish.
-    intercept_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `LinearProbe`, without an intercept.
 
     Notes
     -----
@@ -83,7 +73,6 @@ class LeastSquares(LatticeParameter, Classifier):
     alpha: float = 1.0
     ridge: float | None = None
     split: Sequence[float] | None = None
-    adjacency: Adjacency = "add-remove"
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""

@@ -21,15 +21,6 @@ class NaiveContinual(ContinualProbe):
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks.
 
-    Attributes
-    ----------
-    allowed_ : ndarray of shape (n_classes,), bool
-        Which classes some task could hold: public. No other is predicted.
-    coef_, intercept_
-        As in `LinearProbe`, after the last task.
-    n_tasks_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `ContinualPrototypes`.
-
     Notes
     -----
     **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: for every task

@@ -7,17 +7,16 @@ import numpy as np
 from dppl import _validate
 from dppl._progress import steps
 from dppl.estimators.classifier import Classifier
-from dppl.estimators.parameters import LatticeParameter, parameters
+from dppl.estimators.parameters import AdjacencyParameter, LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.residuals import check_clip
-from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import SoftmaxCurvatures, SoftmaxGradients
 from dppl.lab.least_squares import noise_radius, solve_ridges
 
 
 @parameters
-class Newton(LatticeParameter, Classifier):
+class Newton(AdjacencyParameter, LatticeParameter, Classifier):
     r"""Noisy Newton steps on the softmax loss, with a Hessian for each class (DP-Newton).
 
     From weights θ_c = 0, each step releases the sum G of the records' clipped descent directions and, for each class,
@@ -41,15 +40,6 @@ class Newton(LatticeParameter, Classifier):
         standard deviation on the diagonal, which is public.
     clip : float, default=1.0
         Bound on the length of a record's residual, the one-hot label minus the probabilities.
-    adjacency : {"add-remove", "replace-one"}, default="add-remove"
-        ``"replace-one"`` replaces a record by any other, of whatever class.
-
-    Attributes
-    ----------
-    coef_ : ndarray of shape (n_classes, dim), float64
-        Weights θ_c on unit rows, in the order of `classes_`. Safe to publish.
-    intercept_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `LinearProbe`, without an intercept.
 
     Notes
     -----
@@ -81,7 +71,6 @@ class Newton(LatticeParameter, Classifier):
     hessian_share: float = 0.5
     ridge: float | None = None
     clip: float = 1.0
-    adjacency: Adjacency = "add-remove"
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""

@@ -59,8 +59,6 @@ class SoftmaxPrototypes(Classifier):
         The map from embeddings to centred unit rows; its `center` is the released mean.
     examples_ : ExamplesKept or None
         How many public examples of each class the fit started from, and their texts where they are kept.
-    classes_, guarantee_, n_features_in_, encoder_
-        As in `MeanPrototypes`.
 
     Notes
     -----
