@@ -74,22 +74,22 @@ def test_so_it_is_in_a_seeded_fit(kind, file):
     check_order(kind, file, seed=1)
 
 
-def draw_early(self, *arguments):
+def draw_early(*arguments):
     randomness(None).rounded_gaussian(1.0, (1,))
-    return _charge(self, *arguments)
+    return _charge(*arguments)
 
 
-def read_early(self, *arguments):
+def read_early(*arguments):
     reading.class_codes(np.array(["a"]), np.array(["a"]), "ignore")
-    return _charge(self, *arguments)
+    return _charge(*arguments)
 
 
-_charge = EmbeddingClassifier._charge
+_charge = base.charge
 
 
 @pytest.mark.parametrize("fault", [draw_early, read_early])
 def test_whatever_comes_before_the_charge_is_noticed(fault, file, monkeypatch):
-    monkeypatch.setattr(EmbeddingClassifier, "_charge", fault)
+    monkeypatch.setattr(base, "charge", fault)
     with pytest.raises(AssertionError):
         check_order(FIRST[0], file)
 
