@@ -9,6 +9,7 @@ import pytest
 
 from dppl import ApproxDP, GaussianDP, Ledger, PureDP
 from dppl.errors import BudgetExceeded, InputError, ParameterError, UnknownLabelError
+from dppl.estimators import base
 from dppl.estimators.base import EmbeddingClassifier
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice
@@ -187,7 +188,7 @@ def test_a_model_that_is_left_is_noticed(file, monkeypatch):
 
 
 def test_a_charge_that_is_taken_back_is_noticed(file, monkeypatch):
-    monkeypatch.setattr(EmbeddingClassifier, "_charge", lambda self, plan, guarantee, *others: (guarantee, None))
+    monkeypatch.setattr(base, "charge", lambda ledger, partition, guarantee, *others: (guarantee, None))
     with pytest.raises(AssertionError):
         check_a_fit_that_dies(FIRST[0], file)
 

@@ -76,6 +76,22 @@ class ContinualClassifier(EmbeddingClassifier):
 
     Subclasses say what a task releases, and what becomes of it and of the model of the earlier tasks. Those that take
     the parameter `tasks` offer streams whose tasks overlap.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
+        What each task may spend. Where tasks are disjoint, this is also what a record pays in all.
+    classes : array-like of shape (n_classes,), default=None
+        Public list of all classes of all tasks. Classes that never come cost hardly any accuracy, so a list that is
+        too long is the safe choice.
+    tasks : {"disjoint", "overlapping"}, default="disjoint"
+        Whether a record is in one task, or a person may have a record in each of several. The costs of tasks that
+        overlap add up, and the guarantee states the total so far.
+
+    Attributes
+    ----------
+    n_tasks_ : int
+        Number of tasks so far.
     """
 
     tasks: Tasks = "disjoint"

@@ -46,10 +46,6 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What each task may spend. Tasks are disjoint, so this is also what a record pays in all.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks.
     head : {"probe", "softmax"}, default="probe"
         What fits a head: `LinearProbe`, as published [1]_, or `SoftmaxPrototypes`, which takes public rows of each
         task.

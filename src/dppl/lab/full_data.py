@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dppl.continual._probe import ContinualProbe
 from dppl.continual._stream import Relation
 from dppl.estimators.parameters import parameters
+from dppl.lab.naive import ContinualProbe
 
 _RELATION = Relation(
     unit="one record",
@@ -31,8 +31,6 @@ class FullDataContinual(ContinualProbe):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What each model may spend. All T together cost √T times its mu, as `guarantee_` states; where the total is
         given, `dppl.kernel.privacy.composition.split` gives that of each.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks.
 
     Notes
     -----
