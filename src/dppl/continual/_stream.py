@@ -133,10 +133,6 @@ class ContinualClassifier(EmbeddingClassifier):
             each later one reads and replaces it. It holds true sums, only its owner may read it, and it goes with the
             model of the last task alone. Keep it as secret as the records, and delete it when the stream ends.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ParameterError, BudgetError, BudgetExceeded, InputError, UnknownLabelError, EngineError

@@ -81,12 +81,11 @@ class ContinualDiscriminant(ContinualPrototypes):
     accumulate: Rule | None = field(init=False)
     lattice: LatticeOptions | None = field(default=LatticeOptions(center="public", rotation="auto"), init=False)
 
-    def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
-        """Return the public map from embeddings to integer rows."""
+    def _lattice(self, n_features: int, public: RowSource | None) -> Lattice:
         if public is None:
             # Nothing tells whether the encoder has huge coordinates, which rounding would cut off.
             return Lattice(n_features, rotation=ROTATION)
-        return super().public_lattice(n_features, public)
+        return super()._lattice(n_features, public)
 
     def _uses_public_rows(self, public: PublicValues) -> bool:
         return public.rows is not None

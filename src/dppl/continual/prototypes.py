@@ -128,10 +128,6 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         task : int
             Its number, from 1.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ParameterError

@@ -112,10 +112,6 @@ class EmbeddingClassifier(ReleasedClassifier):
         partition : str, default=None
             Name of the part of the data set that (`X`, `y`) is, see `Ledger.charge`.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ParameterError, BudgetError
@@ -207,20 +203,7 @@ class EmbeddingClassifier(ReleasedClassifier):
     def plan(self, n_features: int) -> Plan:
         """Settle all of a fit that parameters decide: nothing is fitted or charged.
 
-        Parameters
-        ----------
-        n_features : int
-            Width of the embeddings.
-
-        Returns
-        -------
-        Plan
-            Its `guarantee` is what a fit would guarantee and cost.
-
-        Raises
-        ------
-        ParameterError, BudgetError, InputError
-            As `fit`.
+        The `guarantee` of the plan is what a fit on rows of so many features would guarantee and cost.
         """
         _validate.positive_integer(n_features=n_features)
         self.check_parameters()
@@ -237,7 +220,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                 "out, or use SoftmaxPrototypes."
             )
         earlier = None if task is None else task.earlier
-        lattice = self.public_lattice(n_features, public.rows) if earlier is None else earlier.lattice_
+        lattice = self._lattice(n_features, public.rows) if earlier is None else earlier.lattice_
         setting = Setting(n_features, classes, lattice, public, task)
         setting = replace(setting, prepared=self.prepare(setting))
         declared = self.measurements(setting)
@@ -301,13 +284,7 @@ class EmbeddingClassifier(ReleasedClassifier):
             delattr(self, name)
 
     def check_parameters(self) -> None:
-        """Check parameters and budget against each other.
-
-        Raises
-        ------
-        ParameterError, BudgetError
-            If a parameter breaks its rule, or this method cannot spend such a budget.
-        """
+        """Check parameters and budget against each other; ParameterError or BudgetError if they break a rule."""
         known = self._get_param_names()
         for name in vars(self):
             # A fact of the class, such as its relation of neighbours, which nobody may set.
@@ -336,10 +313,6 @@ class EmbeddingClassifier(ReleasedClassifier):
         ----------
         **params
             Parameters by name.
-
-        Returns
-        -------
-        self
         """
         given = {name: value for name, value in params.items() if "__" not in name}
         for name in params.keys() - given.keys():
@@ -352,18 +325,8 @@ class EmbeddingClassifier(ReleasedClassifier):
         super().set_params(**given)
         return self
 
-    def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
-        """Return the public map from embeddings to integer rows, from parameters and public rows only.
-
-        Parameters
-        ----------
-        n_features : int
-        public : array or table of shape (n_public, n_features), or None
-
-        Returns
-        -------
-        Lattice
-        """
+    def _lattice(self, n_features: int, public: RowSource | None) -> Lattice:
+        """Return the public map from embeddings to integer rows."""
         return fitted_lattice(self.lattice or LatticeOptions(), n_features, public)
 
     def _uses_public_rows(self, public: PublicValues) -> bool:

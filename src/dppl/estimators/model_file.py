@@ -58,35 +58,25 @@ def to_bytes(model: EmbeddingClassifier) -> bytes:
         "lattice": lattice.to_dict(),
         "guarantee": model.guarantee_.to_dict(),
     }
-    task_budget = getattr(model, "_task_budget", None)
-    if task_budget is not None:
+    if (task_budget := getattr(model, "_task_budget", None)) is not None:
         description["task_budget"] = task_budget.to_dict()
-    ids = getattr(model, "public_ids_", None)
-    if ids is not None:
+    if (ids := getattr(model, "public_ids_", None)) is not None:
         description["public_ids"] = ids.tolist()
-    if getattr(model, "columns_", None):
+    if model.columns_:
         description["columns"] = model.columns_
-    examples = getattr(model, "examples_", None)
-    if examples is not None:
-        description["examples"] = examples.to_dict()
+    if model.examples_ is not None:
+        description["examples"] = model.examples_.to_dict()
     text = json.dumps(description, sort_keys=True, ensure_ascii=False, allow_nan=False, default=_python_scalar)
-    content: bytes = to_safetensors(
-        {name: np.ascontiguousarray(value) for name, value in tensors.items()}, {_KEY: text}
-    )
-    return content
+    return bytes(to_safetensors({name: np.ascontiguousarray(one) for name, one in tensors.items()}, {_KEY: text}))
 
 
 def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
     """Read a model that `save` wrote, ready to predict.
 
-    Parameters
-    ----------
-    path : path
-
     Returns
     -------
     EmbeddingClassifier
-        An estimator of the class that was saved. Of a `PrivateClassifier` this is what classifies the embeddings;
+        Of the class that was saved. Of a `PrivateClassifier` this is what classifies the embeddings;
         `PrivateClassifier.load` adds its encoder.
 
     Raises
@@ -131,35 +121,30 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    name = os.fspath(path)
-    problem = None
-    description: Any = None
-    tensors: dict[str, NDArray[Any]] = {}
+    """Return the description and the tensors of a model file of this format."""
+    name, text, description = os.fspath(path), None, None
     try:
         with safe_open(name, framework="numpy") as file:
             metadata = file.metadata() or {}
-            text = metadata.get(_KEY)
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
+        problem = "is a safetensors file, but not a dppl model."
+        if _FINETUNED in metadata:
+            problem = "holds weights of a network; SparseFinetuner.load or FilmEnsemble.load reads it."
+        text = metadata.get(_KEY)
     except Exception:  # a damaged file may raise anything
         problem = "is not a whole safetensors file: it is truncated, or not a model. Fetch it again, or name another."
         if os.path.isfile(name) and not os.path.getsize(name):
             problem = "is empty. Fetch it again, or name another."
-    else:
+    if text is not None:
         try:
-            description = json.loads(text) if text is not None else None
-            version = description["format"] if description is not None else None
+            description = json.loads(text)
+            problem = f"has format {description['format']!r}; this version of dppl reads format {FORMAT}."
         except (ValueError, KeyError, TypeError, RecursionError):
             problem = "carries a dppl description that cannot be read."
         else:
-            if text is None and _FINETUNED in metadata:
-                problem = "holds weights of a network; SparseFinetuner.load or FilmEnsemble.load reads it."
-            elif text is None:
-                problem = "is a safetensors file, but not a dppl model."
-            elif version != FORMAT:
-                problem = f"has format {version!r}; this version of dppl reads format {FORMAT}."
-    if problem is not None:
-        raise ModelFileError(f"{name} {problem}")
-    return description, tensors
+            if description["format"] == FORMAT:
+                return description, tensors
+    raise ModelFileError(f"{name} {problem}")
 
 
 def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> EmbeddingClassifier:

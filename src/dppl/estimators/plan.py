@@ -146,22 +146,16 @@ def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: b
             rows = f"as at most {classes} records, each of another class"
     of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
     others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
-    rows_of_several = not whole and classes != "1"
+    # Each person is one row, or one in each of several classes, and what counts rows says so.
+    counted = "number of persons" if whole or classes == "1" else "number of rows of persons"
     return replace(
         guarantee,
         unit=PERSON,
         releases=tuple(
-            replace(one, statistic=_counted_in_persons(one.statistic, rows_of_several)) for one in guarantee.releases
+            replace(one, statistic=one.statistic.replace(_RECORDS, counted, 1)) for one in guarantee.releases
         ),
         neighbours=_NEIGHBOURS + rows,
         public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({classes})"),
         assumptions=(*guarantee.assumptions, _ONE_ID),
         not_covered=(*others, *_NOT_COVERED),
     )
-
-
-def _counted_in_persons(statistic: str, several: bool) -> str:
-    """Say what is counted where each person is one row, or one row in each of several classes."""
-    if several and statistic == _RECORDS:
-        return "number of rows of persons"
-    return statistic.replace(_RECORDS, "number of persons", 1)

@@ -106,11 +106,6 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
             What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them None in an
             array of objects.
 
-        Returns
-        -------
-        ndarray of shape (n,)
-            Labels.
-
         Raises
         ------
         InputError
@@ -181,10 +176,6 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         y : array-like of shape (n,)
             True labels; a number and its text name the same class.
         sample_weight : array-like of shape (n,), default=None
-
-        Returns
-        -------
-        float
 
         Raises
         ------

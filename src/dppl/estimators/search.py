@@ -137,10 +137,6 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             As in the estimator's own `fit`. With `groups` a person counts in one class and is in one part of the data,
             and scores count persons. The ledger needs an account in approximate DP with ``accounting="renyi"``.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ParameterError, BudgetError
