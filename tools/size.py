@@ -16,7 +16,7 @@ BUDGET = {
     "finetune": 2259,
     "io": 4828,
     "kernel": 8168,
-    "lab": 7227,
+    "lab": 6320,
     "planning": 876,
     "prototypes": 1342,
     "serve": 1474,
