@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl import _validate
-from dppl._progress import steps
-from dppl.estimators.classifier import Classifier
-from dppl.estimators.parameters import AdjacencyParameter, LatticeParameter, parameters
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.lattice.residuals import check_clip
 from dppl.kernel.queries import GramMatrix, SoftmaxGradients
-from dppl.lab.least_squares import noise_radius, solve_ridge
+from dppl.lab.least_squares import SecondOrder, noise_radius, solve_ridge
 
 Float = NDArray[np.float64]
 
 
 @parameters
-class FeatureCovariance(AdjacencyParameter, LatticeParameter, Classifier):
+class FeatureCovariance(SecondOrder):
     r"""Noisy gradient descent on the softmax loss in the metric of a noisy Gram matrix (DP-FC).
 
     The Gram matrix A = Σ u uᵀ of rows u of norm at most 1 is released once. From weights Θ = 0, each step releases the
@@ -37,8 +36,6 @@ class FeatureCovariance(AdjacencyParameter, LatticeParameter, Classifier):
     ridge : float, default=None
         λ, in units of unit rows. None is half the largest eigenvalue that the noise in the Gram matrix has: √(dim/2)·σ,
         where σ is its standard deviation on the diagonal, which is public.
-    clip : float, default=1.0
-        Bound on the length of a record's residual, the one-hot label minus the probabilities.
 
     Notes
     -----
@@ -71,17 +68,11 @@ class FeatureCovariance(AdjacencyParameter, LatticeParameter, Classifier):
     learning_rate: float = 4.0
     covariance_share: float = 0.2
     ridge: float | None = None
-    clip: float = 1.0
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        _validate.positive_integer(steps=self.steps)
-        _validate.positive(learning_rate=self.learning_rate, clip=self.clip)
-        check_clip(self.clip)
         _validate.open_unit(covariance_share=self.covariance_share)
-        if self.ridge is not None:
-            _validate.positive(ridge=self.ridge)
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare a Gram matrix, and a gradient for each step."""
@@ -92,16 +83,14 @@ class FeatureCovariance(AdjacencyParameter, LatticeParameter, Classifier):
             "gradients": Measurement(gradients, 1 - share, self.steps),
         }
 
-    def learn(self, measure: Measure, setting: Setting) -> None:
-        """Take steps along gradients, times the inverse of the Gram matrix."""
-        # Released once; all steps use it, since the rows do not change.
+    def _matrices(self, measure: Measure, coef: Float, earlier: Any) -> Any:
+        if earlier is not None:  # released once; all steps use it, since the rows do not change
+            return earlier
         # A Newton step with Böhning's bound A/2 in place of the Hessian [2].
-        dim, unit, ridge = setting.lattice.dim, measure.unit("gram"), self.ridge
+        dim, unit, ridge = coef.shape[1], measure.unit("gram"), self.ridge
         if ridge is None:
             ridge = noise_radius(measure.noise_std("gram") / unit, dim) / 2
-        preconditioner = solve_ridge(measure("gram") / unit, float(ridge), np.eye(dim))
-        coef = np.zeros((setting.n_classes, dim))
-        for _ in steps(self.steps):
-            noisy = measure("gradients", weights=coef, clip=self.clip)
-            coef += self.learning_rate * (noisy * (self.clip / measure.unit("gradients")) @ preconditioner)
-        self.coef_ = coef
+        return solve_ridge(measure("gram") / unit, float(ridge), np.eye(dim))
+
+    def _solved(self, matrices: Any, directions: Float) -> Float:
+        return np.asarray(directions @ matrices)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl import _validate
+from dppl._progress import steps
 from dppl.errors import ParameterError
 from dppl.estimators.classifier import Classifier
 from dppl.estimators.parameters import AdjacencyParameter, LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.lattice.residuals import check_clip
 from dppl.kernel.lattice.threads import in_order
 from dppl.kernel.queries import ClassGramMatrices, ClassSums, GramMatrix
 from dppl.prototypes._shared import SHARPNESS
@@ -124,6 +128,50 @@ class LeastSquares(AdjacencyParameter, LatticeParameter, Classifier):
         if "class grams" in measure:
             stds.append(measure.noise_std("class grams"))
         return noise_radius(math.hypot(*stds) / measure.unit("gram"), dim) / 2
+
+
+@parameters
+class SecondOrder(AdjacencyParameter, LatticeParameter, Classifier):
+    """Descent on the softmax loss, in steps along gradients times the inverse of noisy matrices; subclasses say which.
+
+    Parameters
+    ----------
+    clip : float, default=1.0
+        Bound on the length of a record's residual, the one-hot label minus the probabilities.
+    """
+
+    # What subclasses have defaults and words for: the steps, their length, and what is added to the matrices.
+    steps: int = field(init=False)
+    learning_rate: float = field(init=False)
+    ridge: float | None = field(init=False)
+    clip: float = 1.0
+
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
+        _validate.positive_integer(steps=self.steps)
+        _validate.positive(learning_rate=self.learning_rate, clip=self.clip)
+        check_clip(self.clip)
+        if self.ridge is not None:
+            _validate.positive(ridge=self.ridge)
+
+    @abstractmethod
+    def _matrices(self, measure: Measure, coef: Float, earlier: Any) -> Any:
+        """Return what scales the next step from `coef`; `earlier` scaled the one before, and is None at first."""
+
+    @abstractmethod
+    def _solved(self, matrices: Any, directions: Float) -> Float:
+        """Return the directions times the inverse of the matrices."""
+
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Take steps along scaled gradients."""
+        coef, matrices = np.zeros((setting.n_classes, setting.lattice.dim)), None
+        for _ in steps(self.steps):
+            # Both are asked at the same weights, so a step is that of one quadratic model of the loss.
+            matrices = self._matrices(measure, coef, matrices)
+            noisy = measure("gradients", weights=coef, clip=self.clip)
+            coef += self.learning_rate * self._solved(matrices, noisy * (self.clip / measure.unit("gradients")))
+        self.coef_ = coef
 
 
 def noise_radius(noise_std: float, dim: int) -> float:

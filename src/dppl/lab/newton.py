@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from dppl import _validate
-from dppl._progress import steps
-from dppl.estimators.classifier import Classifier
-from dppl.estimators.parameters import AdjacencyParameter, LatticeParameter, parameters
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.lattice.residuals import check_clip
 from dppl.kernel.queries import SoftmaxCurvatures, SoftmaxGradients
-from dppl.lab.least_squares import noise_radius, solve_ridges
+from dppl.lab.least_squares import SecondOrder, noise_radius, solve_ridges
+
+Float = NDArray[np.float64]
 
 
 @parameters
-class Newton(AdjacencyParameter, LatticeParameter, Classifier):
+class Newton(SecondOrder):
     r"""Noisy Newton steps on the softmax loss, with a Hessian for each class (DP-Newton).
 
     From weights θ_c = 0, each step releases the sum G of the records' clipped descent directions and, for each class,
@@ -38,8 +40,6 @@ class Newton(AdjacencyParameter, LatticeParameter, Classifier):
         λ, in units of unit rows. None is 1, the curvature of a few records, without which steps run away where all
         records are fitted, plus half the largest eigenvalue that the noise in a Hessian has: √(dim/2)·σ, where σ is its
         standard deviation on the diagonal, which is public.
-    clip : float, default=1.0
-        Bound on the length of a record's residual, the one-hot label minus the probabilities.
 
     Notes
     -----
@@ -70,17 +70,11 @@ class Newton(AdjacencyParameter, LatticeParameter, Classifier):
     learning_rate: float = 1.0
     hessian_share: float = 0.5
     ridge: float | None = None
-    clip: float = 1.0
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        _validate.positive_integer(steps=self.steps)
-        _validate.positive(learning_rate=self.learning_rate, clip=self.clip)
-        check_clip(self.clip)
         _validate.open_unit(hessian_share=self.hessian_share)
-        if self.ridge is not None:
-            _validate.positive(ridge=self.ridge)
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare Hessians and a gradient for each step."""
@@ -91,16 +85,12 @@ class Newton(AdjacencyParameter, LatticeParameter, Classifier):
             "gradients": Measurement(gradients, 1 - share, self.steps),
         }
 
-    def learn(self, measure: Measure, setting: Setting) -> None:
-        """Take Newton steps, with a ridge that is one plus half the radius of the Hessians' noise."""
-        dim, unit, ridge = setting.lattice.dim, measure.unit("hessians"), self.ridge
+    def _matrices(self, measure: Measure, coef: Float, earlier: Any) -> Any:
+        unit, ridge = measure.unit("hessians"), self.ridge
         if ridge is None:
-            ridge = 1 + noise_radius(measure.noise_std("hessians") / unit, dim) / 2
-        coef = np.zeros((setting.n_classes, dim))
-        for _ in steps(self.steps):
-            # Both are asked at the same weights, so a step is that of one quadratic model of the loss.
-            scaled = (hessian / unit for hessian in measure("hessians", weights=coef))
-            noisy = measure("gradients", weights=coef, clip=self.clip)
-            directions = noisy * (self.clip / measure.unit("gradients"))
-            coef += self.learning_rate * solve_ridges(scaled, float(ridge), directions)
-        self.coef_ = coef
+            ridge = 1 + noise_radius(measure.noise_std("hessians") / unit, coef.shape[1]) / 2
+        return (hessian / unit for hessian in measure("hessians", weights=coef)), float(ridge)
+
+    def _solved(self, matrices: Any, directions: Float) -> Float:
+        hessians, ridge = matrices
+        return solve_ridges(hessians, ridge, directions)
