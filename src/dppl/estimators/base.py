@@ -189,6 +189,7 @@ class EmbeddingClassifier(ReleasedClassifier):
     def _learn(self, plan: Plan, facts: dict[str, Any], guarantee: Guarantee, measure: Measure) -> None:
         """Set all that a fitted model has: public facts, what the plan says, and what is learned from noisy answers."""
         self.__dict__ |= facts
+        self.n_features_in_ = plan.setting.n_features
         self.classes_, self.lattice_, self.guarantee_ = plan.setting.classes, plan.setting.lattice, guarantee
         examples = plan.setting.public.examples
         self.examples_ = None if examples is None else examples.kept(plan.setting.n_classes)

@@ -103,7 +103,8 @@ class BudgetPlan:
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON."""
         budget = {"notion": self.budget.notion, **self.budget.to_dict()}
-        return {**asdict(self), "budget": budget, "sentences": self.sentences()}
+        content = {name: list(one) if isinstance(one, tuple) else one for name, one in asdict(self).items()}
+        return {**content, "budget": budget, "sentences": self.sentences()}
 
     def sentences(self) -> list[str]:
         """Return the plan in sentences."""
