@@ -129,7 +129,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
         problem = "is a safetensors file, but not a dppl model."
         if _FINETUNED in metadata:
-            problem = "holds weights of a network; SparseFinetuner.load or FilmEnsemble.load reads it."
+            problem = "holds weights of a network; SparseFinetuner.load reads it."
         text = metadata.get(_KEY)
     except Exception:  # a damaged file may raise anything
         problem = "is not a whole safetensors file: it is truncated, or not a model. Fetch it again, or name another."

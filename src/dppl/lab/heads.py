@@ -1,4 +1,4 @@
-"""One head that goes on learning from task to task, with nothing against forgetting."""
+"""One linear probe for a whole stream of tasks, as Tobaben et al. (arXiv:2411.04680v2) compare it: references."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.continual._stream import NEVER, ContinualClassifier
+from dppl.continual._stream import NEVER, ContinualClassifier, Relation
 from dppl.estimators.descent import Descent
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.parameters import parameters
@@ -16,6 +16,18 @@ from dppl.estimators.plan import Setting
 from dppl.kernel import Measure
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.prototypes import LinearProbe
+
+_RELATION = Relation(
+    unit="one record",
+    neighbours=(
+        "two data sets are neighbours when one record is added to or removed from the records of one task, which all "
+        "later tasks are given again"
+    ),
+    assumption="what a task is given holds a record at most once",
+    not_covered=(
+        "several records of one person, in one task or in different ones (the guarantee weakens with their number)"
+    ),
+)
 
 
 @parameters
@@ -56,7 +68,7 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
 class NaiveContinual(ContinualProbe):
     r"""A linear probe that goes on from the weights of the earlier task, and forgets what that had taught it.
 
-    Each `partial_fit` is one task. A baseline for methods that remember.
+    Each `partial_fit` is one task. A baseline for methods that remember (Algorithm A3).
 
     Notes
     -----
@@ -67,23 +79,6 @@ class NaiveContinual(ContinualProbe):
     `public`, `n_features`. Not covered: records or persons in several tasks, whose costs add up; boundaries set by
     private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed
     label (two steps).
-
-    References
-    ----------
-    .. [1] Tobaben, Klasson, Li, Solin, Honkela (2024), Differentially private continual learning using pre-trained
-       models, arXiv:2411.04680v2, Algorithm A3.
-
-    Examples
-    --------
-    >>> from dppl import ApproxDP
-    >>> from dppl.lab import NaiveContinual
-    >>> from dppl.io import load_sample
-    >>> sample = load_sample()
-    >>> model = NaiveContinual(ApproxDP(1, 1e-6), classes=sample.classes, steps=10)
-    >>> for task in (slice(0, 700), slice(700, None)):
-    ...     model = model.partial_fit(sample.X[task], sample.y[task])
-    >>> model.n_tasks_, bool(model.score(sample.X_test, sample.y_test) > 0.5)
-    (2, True)
     """
 
     def _descent(self, setting: Setting) -> Descent:
@@ -91,3 +86,39 @@ class NaiveContinual(ContinualProbe):
         if setting.task is not None and setting.task.earlier is not None:
             descent.coef, descent.intercept = setting.task.earlier.coef_, setting.task.earlier.intercept_
         return descent
+
+
+@parameters
+class FullDataContinual(ContinualProbe):
+    r"""A new linear probe of all records so far in every task; what that costs adds up.
+
+    Each `partial_fit` takes the records of its task *and of all earlier ones*, and starts from zero. After T tasks the
+    records of the first have been released T times. A reference for methods that may keep no record (Algorithm A2).
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
+        What each model may spend. All T together cost √T times its mu, as `guarantee_` states; where the total is
+        given, `dppl.kernel.privacy.composition.split` gives that of each.
+
+    Notes
+    -----
+    The model keeps no record: whoever calls it does, and hands all of them in each time. So a fitted model is as public
+    as its file, and one that was loaded goes on. `task_classes` names the classes of all records that are handed in,
+    and there is no `partition` of a ledger.
+
+    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it, and with it from what all later
+    tasks are given. Released: for every task what `LinearProbe` releases, at the full budget; all models may be
+    published. Sensitivity: that of `LinearProbe` in each task, so after T tasks mu is √T times that of one.
+    Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `public`,
+    `n_features`. Not covered: several records of one person, in one task or in different ones; boundaries set by
+    private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed
+    label (two steps).
+    """
+
+    tasks = "overlapping"
+    takes_earlier_records = True
+
+    @property
+    def _relation(self) -> Relation:
+        return _RELATION
