@@ -16,7 +16,7 @@ BUDGET = {
     "finetune": 2259,
     "io": 4320,
     "kernel": 8168,
-    "lab": 6320,
+    "lab": 5880,
     "planning": 876,
     "prototypes": 1342,
     "serve": 1474,

@@ -163,7 +163,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
             problem = "carries a dppl description that cannot be read."
         else:
             if text is None and _FINETUNED in metadata:
-                problem = "holds weights of a network; SparseFinetuner.load or FilmEnsemble.load reads it."
+                problem = "holds weights of a network; SparseFinetuner.load reads it."
             elif text is None:
                 problem = "is a safetensors file, but not a dppl model."
             elif version != FORMAT:

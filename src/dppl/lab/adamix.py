@@ -86,17 +86,6 @@ class AdaMix(LatticeParameter, GradientClassifier):
     .. [1] Golatkar, Achille, Wang, Roth, Kearns, Soatto (2022), Mixed differential privacy in computer vision, CVPR,
        arXiv:2203.11481v2.
     .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
-
-    Examples
-    --------
-    >>> from dppl import ApproxDP, PublicData
-    >>> from dppl.lab import AdaMix
-    >>> from dppl.io import load_sample
-    >>> sample = load_sample()
-    >>> examples = PublicData(examples=sample.X_test[:50], example_classes=sample.y_test[:50])  # public, say
-    >>> model = AdaMix(ApproxDP(1, 1e-6), sample.classes, steps=10, public=examples).fit(sample.X, sample.y)
-    >>> bool(model.score(sample.X_test[50:], sample.y_test[50:]) > 0.5)
-    True
     """
 
     l2, intercept_scaling = 0.0, 0.0

@@ -84,16 +84,6 @@ class GlobalAdapt(LatticeParameter, GradientClassifier):
     .. [1] Esipova, Ghomi, Luo, Cresswell (2023), Disparate impact in differential privacy from gradient misalignment,
        ICLR, arXiv:2206.07737, DPSGD-Global-Adapt.
     .. [2] DPPL-v1 (arXiv:2406.08039), section 5 and appendix D.2: its full-batch form as comparison.
-
-    Examples
-    --------
-    >>> from dppl import ApproxDP
-    >>> from dppl.lab import GlobalAdapt
-    >>> from dppl.io import load_sample
-    >>> sample = load_sample()
-    >>> model = GlobalAdapt(ApproxDP(1, 1e-6), classes=sample.classes, steps=10).fit(sample.X, sample.y)
-    >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
-    True
     """
 
     steps: int = 40

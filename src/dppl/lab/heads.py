@@ -1,0 +1,104 @@
+"""One linear probe for a whole stream of tasks, as Tobaben et al. (arXiv:2411.04680v2) compare it: references."""
+
+from __future__ import annotations
+
+from dppl.continual._probe import ContinualProbe
+from dppl.continual._stream import Relation
+from dppl.estimators.descent import Descent
+from dppl.estimators.parameters import parameters
+from dppl.estimators.plan import Setting
+
+_RELATION = Relation(
+    unit="one record",
+    neighbours=(
+        "two data sets are neighbours when one record is added to or removed from the records of one task, which all "
+        "later tasks are given again"
+    ),
+    assumption="what a task is given holds a record at most once",
+    not_covered=(
+        "several records of one person, in one task or in different ones (the guarantee weakens with their number)"
+    ),
+)
+
+
+@parameters
+class NaiveContinual(ContinualProbe):
+    r"""A linear probe that goes on from the weights of the earlier task, and forgets what that had taught it.
+
+    Each `partial_fit` is one task. A baseline for methods that remember (Algorithm A3).
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
+        What each task may spend. Tasks are disjoint, so this is also what a record pays in all.
+    classes : array-like of shape (n_classes,), default=None
+        Public list of all classes of all tasks.
+
+    Attributes
+    ----------
+    allowed_ : ndarray of shape (n_classes,), bool
+        Which classes some task could hold: public. No other is predicted.
+    coef_, intercept_
+        As in `LinearProbe`, after the last task.
+    n_tasks_, classes_, guarantee_, lattice_, n_features_in_, encoder_
+        As in `ContinualPrototypes`.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: for every task
+    what `LinearProbe` releases, at the full budget; all models in between may be published. Sensitivity: that of
+    `LinearProbe` for the task that holds the record, and nothing for all others: they depend on it through what was
+    released alone. Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters,
+    `public`, `n_features`. Not covered: records or persons in several tasks, whose costs add up; boundaries set by
+    private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed
+    label (two steps).
+    """
+
+    def _descent(self, setting: Setting) -> Descent:
+        descent = super()._descent(setting)
+        if setting.task is not None and setting.task.earlier is not None:
+            descent.coef, descent.intercept = setting.task.earlier.coef_, setting.task.earlier.intercept_
+        return descent
+
+
+@parameters
+class FullDataContinual(ContinualProbe):
+    r"""A new linear probe of all records so far in every task; what that costs adds up.
+
+    Each `partial_fit` takes the records of its task *and of all earlier ones*, and starts from zero. After T tasks the
+    records of the first have been released T times. A reference for methods that may keep no record (Algorithm A2).
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
+        What each model may spend. All T together cost √T times its mu, as `guarantee_` states; where the total is
+        given, `dppl.kernel.privacy.composition.split` gives that of each.
+    classes : array-like of shape (n_classes,), default=None
+        Public list of all classes of all tasks.
+
+    Attributes
+    ----------
+    allowed_, coef_, intercept_, n_tasks_, classes_, guarantee_, lattice_, n_features_in_, encoder_
+        As in `NaiveContinual`.
+
+    Notes
+    -----
+    The model keeps no record: whoever calls it does, and hands all of them in each time. So a fitted model is as public
+    as its file, and one that was loaded goes on. `task_classes` names the classes of all records that are handed in,
+    and there is no `partition` of a ledger.
+
+    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it, and with it from what all later
+    tasks are given. Released: for every task what `LinearProbe` releases, at the full budget; all models may be
+    published. Sensitivity: that of `LinearProbe` in each task, so after T tasks mu is √T times that of one.
+    Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `public`,
+    `n_features`. Not covered: several records of one person, in one task or in different ones; boundaries set by
+    private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed
+    label (two steps).
+    """
+
+    tasks = "overlapping"
+    takes_earlier_records = True
+
+    @property
+    def _relation(self) -> Relation:
+        return _RELATION
