@@ -102,7 +102,7 @@ class HeldRecords:
     persons: WholePersons | None = None  # whose they are, where persons enter with all of their records
     stream: Any = field(default=None, repr=False)  # what a stream keeps of earlier tasks (`dppl.kernel.streams`)
     mapped: Mapped = field(init=False, repr=False)  # the lattice rows, for queries that are asked often
-    _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    by_class: Any = field(default=None, init=False, repr=False)  # the lattice rows as selections have them
 
     def __post_init__(self) -> None:
         # A person's weight is that of the rows of one pass, so passes are compared.
@@ -120,13 +120,6 @@ class HeldRecords:
     ) -> Iterator[tuple[int, Value]]:
         """Yield what `function` yields of these records and each of the items, with the place of the item."""
         yield from ((place, value) for place, item in enumerate(items) for value in function(self, item))
-
-    def once(self, name: str, make: Callable[[], Value]) -> Value:
-        """Return what was made of these records under this name before, or make it; a fit has one of each name."""
-        if name not in self._made:
-            self._made[name] = make()
-        made: Value = self._made[name]
-        return made
 
     def taken(self, mask: NDArray[np.bool_] | None = None) -> HeldRecords:
         """Return some of the records, or all of them, of which nothing is kept yet."""
@@ -330,17 +323,9 @@ class PrivateTable:
 class PrivateParts:
     """A labelled table in parts that a fit was given, of which only sums come back to this process."""
 
-    table: Parted
-
-    @property
-    def n_features(self) -> int:
-        """Width of the rows."""
-        return self.table.n_features
-
-    @property
-    def engine(self) -> Engine:
-        """Where the parts are read and summed."""
-        return self.table.engine
+    parts: Sequence[Part]
+    n_features: int
+    engine: Engine
 
     def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:
         """Refuse fits that need all records in one place, and an engine that does not work."""
@@ -353,19 +338,10 @@ class PrivateParts:
             )
         self.engine.check()
 
-    def records(
-        self,
-        classes: NDArray[Any],
-        *,
-        unknown_labels: str,
-        adjacency: str,
-        allowed: Codes | None = None,
-        stream: Any = None,
-        **of_persons: Any,
-    ) -> SpreadRecords:
+    def records(self, classes: NDArray[Any], *, stream: Any = None, **options: Any) -> SpreadRecords:
         """Return the parts, each of which is read where it is summed; persons were refused."""
-        reader = PartReader(classes, unknown_labels, adjacency, allowed)
-        return SpreadRecords(self.table.parts, self.engine, reader, stream)
+        reader = PartReader(classes, options["unknown_labels"], options["adjacency"], options.get("allowed"))
+        return SpreadRecords(self.parts, self.engine, reader, stream)
 
 
 def private_data(X: Any, y: Any, groups: Any = None, *, max_classes: int | None = None) -> PrivateTable | PrivateParts:
@@ -379,4 +355,4 @@ def private_data(X: Any, y: Any, groups: Any = None, *, max_classes: int | None 
         raise InputError("y must be left out: the parts of X hold their own labels.")
     if not X.labelled:
         raise InputError("X has no labels in its parts; name their column or file.")
-    return PrivateParts(X)
+    return PrivateParts(X.parts, X.n_features, X.engine)

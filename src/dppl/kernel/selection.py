@@ -214,8 +214,10 @@ class _Scores:
 
     def _by_class(self, records: HeldRecords) -> RowsByClass:
         """Return the private lattice rows, which are mapped once in each process."""
-        of = lambda: RowsByClass.of(self.lattice, records.rows, records.codes, self.n_classes)  # noqa: E731
-        return records.once("by class", of)
+        if records.by_class is None:
+            records.by_class = RowsByClass.of(self.lattice, records.rows, records.codes, self.n_classes)
+        rows: RowsByClass = records.by_class
+        return rows
 
     def _blocks(
         self, piece: RowSource, parts: Collection[int], hashes: defaultdict[int, Any]

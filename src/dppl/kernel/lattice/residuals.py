@@ -30,7 +30,7 @@ from dppl.errors import ParameterError
 from dppl.kernel.lattice import int8
 from dppl.kernel.lattice.kernels import Codes
 from dppl.kernel.lattice.lattice import Int8, Lattice
-from dppl.kernel.lattice.threads import add_up, for_each_block, small_steps
+from dppl.kernel.lattice.threads import for_each_block, small_steps
 
 __all__ = ["SoftmaxCurvature", "SoftmaxGradient", "longest_shortfall"]
 
@@ -121,7 +121,9 @@ class SoftmaxGradient:
         fast = int8.int8_pays(2 * len(codes) * weights.size)
         layer = _IntegerLayer(weights, offsets, self.lattice, fast)
 
-        def of_block(start: int, block: Int8) -> Int64:
+        total, lock = np.zeros((n_classes, dim + (self.bias != 0)), np.int64), Lock()
+
+        def add(start: int, block: Int8) -> None:
             part, logits = slice(start, start + len(block)), layer.logits(block)
             with small_steps if logits.size <= _BLOCK_NUMBERS else nullcontext():
                 steps = _on_grid(*_residuals(logits, codes[part]), clip)
@@ -135,10 +137,11 @@ class SoftmaxGradient:
                 exact = (steps @ block.astype(np.float64)).astype(np.int64)
             if self.bias:
                 exact = np.column_stack([exact, self.bias * steps.sum(axis=1).astype(np.int64)])
-            return np.asarray(exact)
+            with lock:
+                np.add(total, exact, out=total)
 
-        total = np.zeros((n_classes, dim + (self.bias != 0)), np.int64)
-        return add_up(total, of_block, blocks, _rows_of(n_classes))
+        for_each_block(add, blocks, _rows_of(n_classes))
+        return total
 
     def count_long(
         self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None, threshold: float
@@ -177,12 +180,17 @@ class SoftmaxGradient:
         """
         layer = _IntegerLayer(weights, None, self.lattice)
 
-        def of_block(start: int, block: Int8) -> Int64:
+        total, lock = np.zeros(len(weights), np.int64), Lock()
+
+        def add(start: int, block: Int8) -> None:
             part = slice(start, start + len(block))
             steps = _on_grid(*_shortfalls(layer.logits(block), codes[part]), longest_shortfall(len(weights)))
-            return np.asarray(_shortened(steps, of_records[part]).sum(axis=1).astype(np.int64))
+            exact = _shortened(steps, of_records[part]).sum(axis=1).astype(np.int64)
+            with lock:
+                np.add(total, exact, out=total)
 
-        return add_up(np.zeros(len(weights), np.int64), of_block, blocks, _rows_of(len(weights)))
+        for_each_block(add, blocks, _rows_of(len(weights)))
+        return total
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from functools import cache
 from threading import BoundedSemaphore, Lock
 from typing import Any, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
@@ -121,21 +120,3 @@ def for_each_block(
 
     for _ in in_order(lambda item: fill(*item), parts()):
         pass
-
-
-def add_up(
-    total: NDArray[np.int64],
-    of_block: Callable[[int, NDArray[Any]], NDArray[np.int64]],
-    blocks: Iterable[NDArray[Any]],
-    rows: int | None = None,
-) -> NDArray[np.int64]:
-    """Add to `total` what each block gives, as `for_each_block` takes them; integers, so in any order."""
-    lock = Lock()
-
-    def add(start: int, block: NDArray[Any]) -> None:
-        part = of_block(start, block)
-        with lock:
-            np.add(total, part, out=total)
-
-    for_each_block(add, blocks, rows)
-    return total

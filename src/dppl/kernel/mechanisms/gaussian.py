@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Self
@@ -29,7 +26,6 @@ Int64 = NDArray[np.int64]
 _WIDEST = 2.0**52
 # Sampling rates are multiples of 2⁻³², so that 32 fair coins a record decide exactly.
 _RATE_BITS = 32
-_RECORDER: ContextVar[list[tuple[RoundedGaussian, Int64]] | None] = ContextVar("recorder", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +74,7 @@ class RoundedGaussian:
 
     def release(self, exact: Int64, source: Randomness) -> Int64:
         """Return `exact`, which is private, plus noise of the same shape; the sum of two int64 arrays is exact."""
-        return self._recorded(exact + source.rounded_gaussian(self.noise_std, exact.shape))
-
-    def _recorded(self, released: Int64) -> Int64:
-        """Record for an audit what was released."""
-        recorder = _RECORDER.get()
-        if recorder is not None:
-            recorder.append((self, released))
-        return released
+        return exact + source.rounded_gaussian(self.noise_std, exact.shape)
 
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee: the sensitivity of one release, the cost of all."""
@@ -134,7 +123,7 @@ class SymmetricRoundedGaussian(RoundedGaussian):
         above = exact[..., rows, columns] + source.rounded_gaussian(self.off_diagonal_noise_std, (*stack, len(rows)))
         noisy[..., rows, columns] = above
         noisy[..., columns, rows] = above
-        return self._recorded(noisy)
+        return noisy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,18 +177,3 @@ class SampledGaussian:
             cost=self.budget.to_dict(),
             times=self.times,
         )
-
-
-@contextmanager
-def overheard() -> Iterator[list[tuple[RoundedGaussian, Int64]]]:
-    """Collect what Gaussian mechanisms release inside the block, each with its mechanism, for audits.
-
-    That is all that a fit lets out of its records, and what a guarantee speaks of, before any post-processing. A search
-    for hyper-parameters makes many fits of which it publishes one: what is heard of it must stay secret.
-    """
-    heard: list[tuple[RoundedGaussian, Int64]] = []
-    token = _RECORDER.set(heard)
-    try:
-        yield heard
-    finally:
-        _RECORDER.reset(token)
