@@ -554,7 +554,9 @@ def test_what_does_not_fit_is_read_again(folder, monkeypatch):
     monkeypatch.setattr(
         sums.PartReader,
         "_read",
-        lambda *a, **k: held.append(sum(one.size for one in sums._KEPT.values())) or read(*a, **k),
+        lambda *a, **k: (
+            held.append(sum(len(one.codes) * one.rows.shape[1] for one in sums._KEPT.values())) or read(*a, **k)
+        ),
     )
     assert tensors(FITS["softmax"]().fit(read_parts(folder))) == tensors(whole("softmax"))
     assert max(held) == 250 * DIM
