@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from dppl.continual._probe import ContinualProbe
-from dppl.continual._stream import Relation
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.continual._stream import NEVER, ContinualClassifier, Relation
 from dppl.estimators.descent import Descent
+from dppl.estimators.model_file import check_tensor
 from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
+from dppl.kernel import Measure
+from dppl.kernel.privacy.guarantee import Adjacency
+from dppl.prototypes import LinearProbe
 
 _RELATION = Relation(
     unit="one record",
@@ -22,26 +31,44 @@ _RELATION = Relation(
 
 
 @parameters
-class NaiveContinual(ContinualProbe):
-    r"""A linear probe that goes on from the weights of the earlier task, and forgets what that had taught it.
-
-    Each `partial_fit` is one task. A baseline for methods that remember (Algorithm A3).
-
-    Parameters
-    ----------
-    budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What each task may spend. Tasks are disjoint, so this is also what a record pays in all.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks.
+class ContinualProbe(ContinualClassifier, LinearProbe):
+    """A linear probe that is fitted in every task; subclasses say on what and from where.
 
     Attributes
     ----------
     allowed_ : ndarray of shape (n_classes,), bool
         Which classes some task could hold: public. No other is predicted.
-    coef_, intercept_
-        As in `LinearProbe`, after the last task.
-    n_tasks_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `ContinualPrototypes`.
+    """
+
+    allowed_: NDArray[np.bool_] = field(init=False)
+    adjacency: Adjacency = field(init=False)
+    sampling_rate: float = field(init=False)
+    batch_size: float | None = field(init=False)
+
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Fit the probe on the task, and add its classes."""
+        super().learn(measure, setting)
+        assert setting.task is not None
+        earlier, allowed = setting.task.earlier, np.isin(np.arange(setting.n_classes), setting.task.allowed)
+        self.allowed_ = allowed if earlier is None else allowed | earlier.allowed_
+
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        return {**super()._tensors(), **LinearProbe._tensors(self), "allowed": self.allowed_}
+
+    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+        super()._restore(tensors, parameters)
+        LinearProbe._restore(self, tensors, parameters)
+        self.allowed_ = check_tensor(tensors, "allowed", (len(self.classes_),), np.bool_)
+
+    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        return np.where(self.allowed_, super()._class_scores(features), NEVER)
+
+
+@parameters
+class NaiveContinual(ContinualProbe):
+    r"""A linear probe that goes on from the weights of the earlier task, and forgets what that had taught it.
+
+    Each `partial_fit` is one task. A baseline for methods that remember (Algorithm A3).
 
     Notes
     -----
@@ -73,13 +100,6 @@ class FullDataContinual(ContinualProbe):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What each model may spend. All T together cost √T times its mu, as `guarantee_` states; where the total is
         given, `dppl.kernel.privacy.composition.split` gives that of each.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks.
-
-    Attributes
-    ----------
-    allowed_, coef_, intercept_, n_tasks_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `NaiveContinual`.
 
     Notes
     -----

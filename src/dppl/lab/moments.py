@@ -17,12 +17,11 @@ from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import ParameterError
 from dppl.estimators.classifier import Classifier
-from dppl.estimators.parameters import LatticeParameter, parameters
+from dppl.estimators.parameters import AdjacencyParameter, LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.residuals import check_clip
 from dppl.kernel.lattice.threads import in_order
-from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import ClassGramMatrices, ClassSums, GramMatrix, SoftmaxCurvatures, SoftmaxGradients
 from dppl.prototypes._shared import SHARPNESS
 
@@ -30,7 +29,7 @@ Float = NDArray[np.float64]
 
 
 @parameters
-class Moments(LatticeParameter, Classifier):
+class Moments(AdjacencyParameter, LatticeParameter, Classifier):
     """What methods share that invert noisy matrices.
 
     Parameters
@@ -40,12 +39,9 @@ class Moments(LatticeParameter, Classifier):
         the matrix has, √(dim/2)·σ, where σ is its standard deviation on the diagonal: public, and what the noise needs
         to be invertible. `Newton` adds 1, the curvature of a few records, without which steps run away where all
         records are fitted.
-    adjacency : {"add-remove", "replace-one"}, default="add-remove"
-        ``"replace-one"`` replaces a record by any other, of whatever class.
     """
 
     ridge: float | None = None
-    adjacency: Adjacency = "add-remove"
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
@@ -75,11 +71,6 @@ class LeastSquares(Moments):
     split : tuple of float, default=None
         Shares of the budget for the class sums, the Gram matrix and, with `class_grams`, those of the classes. None
         shares equally.
-
-    Attributes
-    ----------
-    coef_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `LinearProbe`, without an intercept.
 
     Notes
     -----
@@ -176,11 +167,6 @@ class FeatureCovariance(_Steps):
     covariance_share : float, default=0.2
         Share of the budget for the Gram matrix; the gradients share the rest equally.
 
-    Attributes
-    ----------
-    coef_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `LinearProbe`, without an intercept.
-
     Notes
     -----
     **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by any other). Released: the Gram
@@ -240,11 +226,6 @@ class Newton(_Steps):
         η. The whole Hessian is at most twice its blocks on the diagonal, so steps up to 1 are stable.
     hessian_share : float, default=0.5
         Share of the budget for the Hessians; the gradients have the rest.
-
-    Attributes
-    ----------
-    coef_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `LinearProbe`, without an intercept.
 
     Notes
     -----

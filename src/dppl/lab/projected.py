@@ -91,8 +91,6 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
         What `MeanPrototypes` or `PublicPrototypes` released. Safe to publish.
     public_indices_, public_ids_
         As in `PublicPrototypes`, with ``head="public"`` only.
-    classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `MeanPrototypes`.
 
     Notes
     -----
