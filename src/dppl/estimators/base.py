@@ -20,12 +20,12 @@ from dppl import _validate
 from dppl._metadata import columns_of, encoder_of
 from dppl.engines import Engine, InProcess
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
-from dppl.estimators.parameters import GROUPS, LatticeOptions, fitted_lattice, parameters, with_options
+from dppl.estimators.parameters import GROUPS, ROTATION, LatticeOptions, parameters, with_options
 from dppl.estimators.plan import Plan, Setting, Task
 from dppl.estimators.public_data import PublicData, PublicValues, checked, refuse_private
 from dppl.estimators.released import ReleasedClassifier
 from dppl.kernel import private_data, reading
-from dppl.kernel.lattice import Lattice, RowSource
+from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.threads import one_thread_each
 from dppl.kernel.measure import Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import Budget, Guarantee
@@ -37,6 +37,7 @@ from dppl.kernel.reading import UnknownLabels
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
 
+_MEAN_ROWS = 4096
 _SAME_CLASS = "two data sets are neighbours when one record is replaced by another of the same class"
 _PUBLIC_INPUTS = ("the list of classes", "the encoder", "the number of features", FORM_OF_FILES, "all parameters")
 _UNKNOWN_LABEL = "whether the fit stopped at a label outside the class list (unknown_labels='error')"
@@ -160,7 +161,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                 )
                 # Paid before a private value is read: whoever stops a fit after that has seen something of it.
                 # Not the seed: whoever reads the ledger could take the noise out again.
-                told = {name: one for name, one in plan.parameters.items() if name not in ("public", "random_state")}
+                told = {name: one for name, one in plan.parameters.items() if name != "random_state"}
                 guarantee, entry = charge(ledger, partition, guarantee, type(self).__name__, told)
                 with charged(entry):
                     records = None
@@ -194,7 +195,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         examples = plan.setting.public.examples
         self.examples_ = None if examples is None else examples.kept(plan.setting.n_classes)
         # What the model file will say; parameters that are set after the fit have no part in it.
-        self._fitted_with = {name: value for name, value in plan.parameters.items() if name != "public"}
+        self._fitted_with = dict(plan.parameters)
         self.learn(measure, plan.setting)
         self._complete(plan.setting)
 
@@ -257,7 +258,8 @@ class EmbeddingClassifier(ReleasedClassifier):
             ),
             fit_for_release=fit_for_release(self.random_state),
         )
-        return Plan(deepcopy(self.get_params(deep=False)), setting, paid, guarantee, self.whole_persons)
+        given = {name: value for name, value in self.get_params(deep=False).items() if name != "public"}
+        return Plan(deepcopy(given), setting, paid, guarantee, self.whole_persons)
 
     def prepare(self, setting: Setting) -> Any:
         """Compute what both `measurements` and `learn` need of public values; it becomes `setting.prepared`."""
@@ -328,7 +330,21 @@ class EmbeddingClassifier(ReleasedClassifier):
 
     def _lattice(self, n_features: int, public: RowSource | None) -> Lattice:
         """Return the public map from embeddings to integer rows."""
-        return fitted_lattice(self.lattice or LatticeOptions(), n_features, public)
+        options = self.lattice or LatticeOptions()
+        center, rotation = options.center, options.rotation
+        if isinstance(center, str):
+            _validate.one_of(("public",), center=center)
+            if public is None:
+                raise ParameterError("center='public' is fitted on public rows; give public=PublicData(rows).")
+            plain, total = Lattice(n_features), np.zeros(n_features)
+            for block in iter_blocks(public, _MEAN_ROWS):
+                total += plain.features(block).sum(axis=0, dtype=np.float64)
+            center = total / max(public.shape[0], 1)
+        if isinstance(rotation, str):
+            _validate.one_of(("auto",), rotation=rotation)
+            plain = Lattice(n_features, center=center, pool=options.pool)
+            rotation = ROTATION if public is not None and plain.loses_much(public) else None
+        return Lattice(n_features, center=center, pool=options.pool, rotation=rotation)
 
     def _uses_public_rows(self, public: PublicValues) -> bool:
         """Tell whether what is released depends on public rows."""

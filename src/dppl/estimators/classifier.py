@@ -51,7 +51,6 @@ class Classifier(EmbeddingClassifier):
             if learned.shape != shape or not np.isfinite(learned).all():
                 raise ParameterError(f"learn must set {name}, finite and of shape {shape}; got shape {learned.shape}.")
             setattr(self, name, learned)
-        super()._complete(setting)
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         return {"coef": self.coef_, "intercept": self.intercept_}

@@ -11,9 +11,6 @@ from typing import Any, Literal, TypeVar, dataclass_transform
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dppl import _validate
-from dppl.errors import ParameterError
-from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.privacy.guarantee import Adjacency
 
 Kind = TypeVar("Kind", bound=type)
@@ -24,7 +21,6 @@ ROTATION = 0
 _HEADINGS = ("Parameters", "Attributes")
 _SECTIONS = re.compile(r"\n\n(?=\w+\n---)")
 _ENTRY = re.compile(r"^(\w+) : .*(?:\n(?: .*)?)*", re.MULTILINE)
-_MEAN_ROWS = 4096
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
@@ -111,24 +107,6 @@ class LatticeParameter:
     """
 
     lattice: LatticeOptions | None = None
-
-
-def fitted_lattice(options: LatticeOptions, n_features: int, public: RowSource | None) -> Lattice:
-    """Return the lattice, fitted on public rows as far as the options say ``"public"`` or ``"auto"``."""
-    center, rotation = options.center, options.rotation
-    if isinstance(center, str):
-        _validate.one_of(("public",), center=center)
-        if public is None:
-            raise ParameterError("center='public' is fitted on public rows; give public=PublicData(rows).")
-        plain, total = Lattice(n_features), np.zeros(n_features)
-        for block in iter_blocks(public, _MEAN_ROWS):
-            total += plain.features(block).sum(axis=0, dtype=np.float64)
-        center = total / max(public.shape[0], 1)
-    if isinstance(rotation, str):
-        _validate.one_of(("auto",), rotation=rotation)
-        plain = Lattice(n_features, center=center, pool=options.pool)
-        rotation = ROTATION if public is not None and plain.loses_much(public) else None
-    return Lattice(n_features, center=center, pool=options.pool, rotation=rotation)
 
 
 # Parameters that are groups of options, which ``name__option`` sets one by one.
