@@ -87,13 +87,9 @@ def variance(
 
 
 def recall_range(v: ArrayLike, n_classes: ArrayLike, factor: float) -> tuple[Float, Float]:
-    """Return both ends of the recalls to expect of classes, rounded outwards to twentieths.
-
-    The variance may be larger or smaller by `factor`.
-
-    At the low end only what exceeds chance counts: a classifier that has not found a class may give its name to hardly
-    any record, less often than chance would.
-    """
+    """Return both ends of recalls, rounded outwards to twentieths, where the variance may be off by `factor`."""
+    # At the low end only what exceeds chance counts: a classifier that has not found a class may give its name to
+    # hardly any record, less often than chance would.
     v, chance = np.asarray(v, float), 1 / np.asarray(n_classes, float)
     low, high = (recall(1 / np.sqrt(v * scale), n_classes) for scale in (factor, 1 / factor))
     beyond = (low - chance) / (1 - chance)

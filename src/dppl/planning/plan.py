@@ -269,8 +269,12 @@ def plan_budget(
         measured = rehearse(chosen, budget, rows, np.asarray(rehearsal[1]), sizes, public, runs)
         # What the model says beside is of data as hard as the rehearsal showed.
         setting = setting.like(sizes, float(measured.balanced.mean()))
-    low, high = setting.balanced_range(sizes) if measured is None else _range(measured.balanced)
-    expected = setting.balanced(sizes) if measured is None else float(measured.balanced.mean())
+    if measured is None:
+        expected, classes = setting.balanced(sizes), setting.rows(sizes)
+        low, high = (setting.balanced(sizes, factor) for factor in (setting.factor, 1 / setting.factor))
+    else:
+        expected, classes = float(measured.balanced.mean()), setting.measured_rows(sizes, measured)
+        low, high = _range(measured.balanced)
     depends_on_names = measured is None and chosen == "softmax"
     return BudgetPlan(
         budget=budget,
@@ -285,7 +289,7 @@ def plan_budget(
         balanced_accuracy=expected,
         low=low,
         high=high,
-        classes=setting.rows(sizes) if measured is None else setting.measured_rows(sizes, measured),
+        classes=classes,
         curve=setting.curve(sizes),
         needed=setting.needed(sizes),
         twice_the_budget=replace(setting, spend=model.spend(chosen, _twice(budget))).gain(sizes),
@@ -362,9 +366,6 @@ class _Setting:
     def balanced(self, sizes: Float, factor: float = 1.0) -> float:
         return float(self.recalls(sizes, sizes.mean(), factor).mean())
 
-    def balanced_range(self, sizes: Float) -> tuple[float, float]:
-        return self.balanced(sizes, self.factor), self.balanced(sizes, 1 / self.factor)
-
     def share(self, recall: float) -> float:
         """Return how much of what could be learnt without noise a recall is."""
         return float(model.share_found(self.law, self.s, recall, self.n_classes))
@@ -423,22 +424,15 @@ def _n_features(n_features: int | None, encoder: str | None, rows: NDArray[Any] 
         _validate.positive_integer(n_features=n_features)
     if encoder is not None and encoder not in FEATURES:
         raise ParameterError(
-            f"must be one of {', '.join(FEATURES)}, whose number of features is known; got {encoder!r}; for another "
-            "give its number of features instead.",
+            f"must be one of {', '.join(FEATURES)}; got {encoder!r}; of another give the number of features.",
             parameter="encoder",
         )
-    known = {n_features, None if encoder is None else FEATURES[encoder], None if rows is None else rows.shape[-1]}
-    known.discard(None)
+    given = n_features, FEATURES.get(encoder or ""), None if rows is None else rows.shape[-1]
+    known = {int(width) for width in given if width is not None}
     if len(known) != 1:
-        raise ParameterError(
-            "must be given, or an encoder whose width is known."
-            if not known
-            else "must agree with the encoder and the rehearsal table.",
-            parameter="n_features",
-        )
-    (width,) = known
-    assert width is not None
-    return int(width)
+        problem = "agree with the encoder and the rehearsal table" if known else "be given, or a known encoder"
+        raise ParameterError(f"must {problem}.", parameter="n_features")
+    return known.pop()
 
 
 def _method(method: str, budget: Budget, n_public: int) -> str:
