@@ -47,7 +47,7 @@ class ContinualDiscriminant(ContinualPrototypes):
     drawn to its signal by empirical Bayes [1]_ and divided by a covariance of which a fourth follows the public
     spectrum. Then each class is divided by its length in that metric, less the part that is noise, as far as the
     lengths of classes differ by more than noise makes them [2]_ and as likely as the class holds any record. Without
-    public rows only the last step remains, and the share of classes with records is fitted to all of them together.
+    public rows only the last step remains, and the share of classes with records is fitted to all of them.
 
     **Privacy.** As `ContinualPrototypes`. Unit: one record; of overlapping tasks, a person with at most one record in
     each. Relation: add one record to one task, or remove it. Released: a noisy sum for every class that a task may

@@ -117,7 +117,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
     keep_tasks: bool = False
 
     def forget(self, task: int) -> Self:
-        """Leave a task out of the model: what it released is dropped, and the rest added up anew.
+        """Forget a task: what it released is dropped from the model, and the rest is added up anew.
 
         This is not unlearning. Models that were published before hold the task, so the guarantee and the ledger's entry
         stay as they are; the records of the task are as well protected as before, and no better. The classes of a
@@ -141,7 +141,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         _validate.positive_integer(task=task)
         later = copy.copy(self)
         later.kept_ = self.kept_.without(task)
-        later.released_ = later.kept_.together()
+        later.released_ = later.kept_.summed()
         later._weigh(float(later.kept_.variances.max(initial=0.0)))  # they are all alike
         self.__dict__.update(vars(later))  # all at once, or nothing
         return self

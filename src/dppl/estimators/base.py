@@ -68,7 +68,8 @@ class EmbeddingClassifier(ReleasedClassifier):
     max_classes_per_person : int, default=None
         In how many classes a person counts at most, in a fit with ids of persons: those of most of their rows. None is
         all for `SoftmaxPrototypes`, where their number costs nothing, and 1 elsewhere. More than 1 means more noise
-        there: by the square root of the number where classes are released apart (class sums), and else by the number.
+        there: by the square root of the number where classes are released separately (class
+        sums), and else by the number.
     random_state : int, default=None
         None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
         must not be released.
@@ -122,7 +123,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         BudgetExceeded
             If the ledger does not cover the release. Nothing was drawn then.
         InputError, UnknownLabelError
-            If arrays do not fit together, a label lies outside `classes`, or a row cannot be used in a strict fit.
+            If the arrays do not match, a label lies outside `classes`, or a row cannot be used in a strict fit.
         """
         return self._fit(X, y, groups, ledger, partition)
 
@@ -160,9 +161,9 @@ class EmbeddingClassifier(ReleasedClassifier):
                     classes=classes if allowed is None else classes[allowed],
                 )
                 # Paid before a private value is read: whoever stops a fit after that has seen something of it.
-                # Not the seed: whoever reads the ledger could take the noise out again.
-                told = {name: one for name, one in plan.parameters.items() if name != "random_state"}
-                guarantee, entry = charge(ledger, partition, guarantee, type(self).__name__, told)
+                # Not the seed: whoever reads the ledger could remove the noise.
+                recorded = {name: one for name, one in plan.parameters.items() if name != "random_state"}
+                guarantee, entry = charge(ledger, partition, guarantee, type(self).__name__, recorded)
                 with charged(entry):
                     records = None
                     if plan.measurements:
@@ -292,7 +293,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         for name in vars(self):
             # A fact of the class, such as its relation of neighbours, which nobody may set.
             if hasattr(type(self), name) and name not in known and not name.endswith("_"):
-                raise ParameterError(f"{type(self).__name__} has no parameter {name}; take it off the estimator again.")
+                raise ParameterError(f"{type(self).__name__} has no parameter {name}; delete that attribute.")
         budget = checked_budget(self.budget)
         if budget.is_zero and not self.starts_from_examples:
             raise BudgetError(
@@ -347,7 +348,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         return Lattice(n_features, center=center, pool=options.pool, rotation=rotation)
 
     def _uses_public_rows(self, public: PublicValues) -> bool:
-        """Tell whether what is released depends on public rows."""
+        """Return whether what is released depends on public rows."""
         return self.lattice is not None and self.lattice.reads_public_rows
 
     def not_covered(self) -> tuple[str, ...]:

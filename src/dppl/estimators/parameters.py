@@ -17,7 +17,7 @@ Kind = TypeVar("Kind", bound=type)
 
 # The seed of public rotations, where nobody chose another. Any fixed number does.
 ROTATION = 0
-# Sections of a docstring that are those of the bases, too.
+# Sections of a docstring that a class shares with its bases.
 _HEADINGS = ("Parameters", "Attributes")
 _SECTIONS = re.compile(r"\n\n(?=\w+\n---)")
 _ENTRY = re.compile(r"^(\w+) : .*(?:\n(?: .*)?)*", re.MULTILINE)
@@ -53,7 +53,7 @@ class LatticeOptions:
     pool : int, default=1
         Kernel size of average pooling over neighbouring coordinates (the papers' k_pool).
     center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of the public rows.
+        Public mean that is subtracted from unit rows; ``"public"`` takes the mean of the public rows.
     rotation : int or "auto", default=None
         Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if the public rows need
         it.
@@ -114,13 +114,13 @@ GROUPS = {"lattice": LatticeOptions}
 
 
 def with_options(names: Iterable[str]) -> list[str]:
-    """Return names of parameters, those of groups with the names of their options."""
+    """Return names of parameters, and those of the options of groups."""
     options = [f"{name}__{option}" for name in names if name in GROUPS for option in GROUPS[name].__dataclass_fields__]
     return sorted({*names, *options})
 
 
 def same_value(one: Any, other: Any) -> bool:
-    """Tell whether two values of a parameter are the same, also where they are arrays."""
+    """Return whether two values of a parameter are equal, arrays included."""
     if any(hasattr(value, "__array__") or isinstance(value, list | tuple | range) for value in (one, other)):
         first, second = np.asarray(one), np.asarray(other)
         return first.dtype.kind == second.dtype.kind and np.array_equal(first, second)

@@ -245,8 +245,8 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         _validate.one_of(reading.UNUSABLE, unusable=unusable)
         self._check_continues(X)
         if isinstance(X, Parted):
-            found = dict(X.engine.each(partial(_of_part, self, made), X.parts))
-            result = np.concatenate([found[place] for place in range(len(found))])
+            results = dict(X.engine.each(partial(_of_part, self, made), X.parts))
+            result = np.concatenate([results[place] for place in range(len(results))])
         else:
             parts = [np.empty((0, len(self.classes_)))]
             for block in iter_blocks(reading.as_rows(X), _ROWS):

@@ -75,7 +75,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPlan:
-    """What `plan_budget` found; `print` says it in sentences, `to_dict` for machines."""
+    """What `plan_budget` expects; `print` says it in sentences, `to_dict` for machines."""
 
     budget: Budget
     method: str  # as in `--method`
@@ -137,9 +137,9 @@ class BudgetPlan:
 
     def _of_smallest(self) -> str:
         one = self.classes[0]
-        said = {YES: "is", IN_PART: "is in part", NO: "is not"}[one.found]
+        verb = {YES: "is", IN_PART: "is in part", NO: "is not"}[one.found]
         start = (
-            f"A class of {one.size} record{'s' * (one.size != 1)} {said} expected to be found at "
+            f"A class of {one.size} record{'s' * (one.size != 1)} {verb} expected to be found at "
             f"{str(self.budget).rsplit(', ', 1)[0]} (recall about {one.recall:.2f}, {one.low:.2f} to {one.high:.2f})"
         )
         if self.needed is None:
@@ -179,8 +179,8 @@ def plan_budget(
     """Say what accuracy to expect by class size, before any private record is read.
 
     Sizes are taken to fall evenly, in ratio, from the largest class to the smallest. A model of signal over noise turns
-    them into recalls; docs/planning.md says how it was found, and how far it was off on data sets it had not seen. With
-    a public labelled table of a similar kind, simulated fits on parts of it take the place of the model.
+    them into recalls; docs/planning.md says how it was fitted, and how far it was off on other data sets. With a public
+    labelled table of a similar kind, simulated fits on parts of it take the place of the model.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def plan_budget(
     measured = None
     if rows is not None and rehearsal is not None:
         measured = rehearse(chosen, budget, rows, np.asarray(rehearsal[1]), sizes, public, runs)
-        # What the model says beside is of data as hard as the rehearsal showed.
+        # What else the model says is of data as hard as the rehearsal showed.
         setting = setting.like(sizes, float(measured.balanced.mean()))
     if measured is None:
         expected, classes = setting.balanced(sizes), setting.rows(sizes)
@@ -316,7 +316,7 @@ def class_sizes(n_classes: int, n_records: int, smallest: int) -> Float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Setting:
-    """All that recall depends on beside the sizes of classes."""
+    """All that recall depends on except the sizes of classes."""
 
     law: Law
     s: float

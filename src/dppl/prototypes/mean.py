@@ -54,7 +54,7 @@ class MeanPrototypes(LatticeParameter, EmbeddingClassifier):
     -----
     **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by another of its class).
     Released: `prototypes_`. Sensitivity: s in L2 over the whole matrix of sums, where s = 127·√dim/4 lattice steps (2s
-    under replace-one); a record touches one class, so the classes together cost what one does. Public inputs:
+    under replace-one); a record touches one class, so all classes cost what one does. Public inputs:
     `classes`, all parameters, `public`, `n_features`; class sizes under replace-one. Not covered: choice of
     parameters by private data, timing, a changed label under add/remove (two steps).
 

@@ -65,7 +65,7 @@ class PublicPrototypes(LatticeParameter, EmbeddingClassifier):
     -----
     **Privacy.** Unit: one record. Relation: add or remove one record (or replace one). Released: `public_indices_`.
     Sensitivity: a record adds an integer between 0 and about (d_max - d_min)·s² to each utility of its own class, so
-    utilities are monotone, and disjoint classes cost together what one does. Public inputs: `classes`, `public`, all
+    utilities are monotone, and disjoint classes cost what one does. Public inputs: `classes`, `public`, all
     parameters, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
     add/remove (two steps).
 
@@ -109,7 +109,7 @@ class PublicPrototypes(LatticeParameter, EmbeddingClassifier):
             )
 
     def prepare(self, setting: Setting) -> tuple[float, float]:
-        """Return the bounds of similarities: those of the parameter, or what public rows say."""
+        """Return the bounds of similarities: the parameter's own, or what public rows say."""
         public = setting.public
         if public.rows is None:
             raise ParameterError(

@@ -116,7 +116,7 @@ class SoftmaxPrototypes(Classifier):
                     "for a model of them alone."
                 )
             return {}
-        lattice = setting.prepared.lattice()  # that of the rows which are summed, whose norm no centre changes
+        lattice = setting.prepared.lattice()  # of the rows which are summed, whose norm no centre changes
         # More for the first three bought nothing.
         return {
             "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
