@@ -216,12 +216,13 @@ class ContinualClassifier(EmbeddingClassifier):
         super()._complete(setting)
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
-        return {"n_tasks": np.array([self.n_tasks_], np.int64)}
+        return {"n_tasks": np.array([self.n_tasks_], np.int64), **super()._tensors()}
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         self.n_tasks_ = int(check_tensor(tensors, "n_tasks", (1,), np.int64)[0])
         if self.n_tasks_ < 1:
             raise Misfit("it says that there was no task")
+        super()._restore(tensors, parameters)
 
 
 def of_stream(guarantee: Guarantee, relation: Relation, tasks: str) -> Guarantee:

@@ -116,17 +116,18 @@ class ContinualDiscriminant(ContinualPrototypes):
             sums[possible], variances[possible], evidence[possible], self.axes_
         )
 
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        return {**super()._shapes(), "coef": (np.float64, (len(self.classes_), self.lattice_.dim))}
+
     def _tensors(self) -> dict[str, NDArray[Any]]:
-        tensors = {**super()._tensors(), "coef": self.coef_}
+        tensors = super()._tensors()
         if self.axes_ is not None:
             tensors |= {"axes": self.axes_.directions, "spectrum": self.axes_.spectrum}
         return tensors
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
-        dim = self.lattice_.dim
-        self.coef_ = check_tensor(tensors, "coef", (len(self.classes_), dim), np.float64)
-        self.axes_ = None
+        self.axes_, dim = None, self.lattice_.dim
         if "axes" in tensors:
             directions = check_tensor(tensors, "axes", (dim, dim), np.float32)
             self.axes_ = Axes(directions, check_tensor(tensors, "spectrum", (dim,), np.float64))

@@ -14,7 +14,7 @@ from dppl import _validate
 from dppl.continual._stream import NEVER, ContinualClassifier
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.model_file import Misfit
 from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting, Task
 from dppl.estimators.public_data import PublicValues
@@ -152,22 +152,18 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
             self.intercepts_ = _with_one_more(task, "intercepts_", head.intercept_)
             self.centers_ = _with_one_more(task, "centers_", head.lattice_.center)
 
-    def _tensors(self) -> dict[str, NDArray[Any]]:
-        of_softmax = {"centers": self.centers_, "intercepts": self.intercepts_}
-        given = {name: value for name, value in of_softmax.items() if value is not None}
-        return {**super()._tensors(), "coef": self.coef_, "allowed": self.allowed_, **given}
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        n_classes, n_tasks, dim = len(self.classes_), self.n_tasks_, self.lattice_.dim
+        shapes = {"coef": (np.float64, (n_classes, n_tasks, dim)), "allowed": (np.bool_, (n_classes, n_tasks))}
+        if self.head == "probe":
+            return shapes
+        return {**shapes, "intercepts": (np.float64, (n_classes, n_tasks)), "centers": (np.float64, (dim, n_tasks))}
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+        self.intercepts_ = self.centers_ = None
         super()._restore(tensors, parameters)
-        n_classes, n_tasks, dim = len(self.classes_), self.n_tasks_, self.lattice_.dim
-        self.coef_ = check_tensor(tensors, "coef", (n_classes, n_tasks, dim), np.float64)
-        self.allowed_ = check_tensor(tensors, "allowed", (n_classes, n_tasks), np.bool_)
         if not self.allowed_.any(axis=0).all():
             raise Misfit("one of its tasks may hold no class")
-        self.intercepts_ = self.centers_ = None
-        if self.head == "softmax":
-            self.intercepts_ = check_tensor(tensors, "intercepts", (n_classes, n_tasks), np.float64)
-            self.centers_ = check_tensor(tensors, "centers", (dim, n_tasks), np.float64)
 
     def _class_scores(self, features: NDArray[np.float32]) -> Float:
         logits = (self._logits(features, number) for number in range(self.n_tasks_))

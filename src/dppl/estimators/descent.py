@@ -16,7 +16,7 @@ SIZE_PERCENT = 1
 class Descent:
     """Weights that move from zero along released gradients by the heavy-ball rule (Polyak 1964).
 
-    `momentum` is the share of the velocity that the next step keeps, and ``l2 / 2 * ‖coef‖²`` is added to the mean loss.
+    `momentum` is the share of the velocity that the next step keeps; ``l2 / 2 * ‖coef‖²`` is added to the mean loss.
     A `constant` other than 0 ends every row, and so the last column of a gradient moves the intercept.
     """
 

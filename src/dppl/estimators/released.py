@@ -196,12 +196,17 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
             raise FileExistsError(f"{name} exists; choose another name, or overwrite it with overwrite=True.") from None
 
     @abstractmethod
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        """Return dtype and shape of each released array, by its name: that of the attribute without the underscore."""
+
     def _tensors(self) -> dict[str, NDArray[Any]]:
         """Return the released arrays for the model file."""
+        return {name: getattr(self, f"{name}_") for name in self._shapes()}
 
-    @abstractmethod
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         """Set the fitted attributes from a model file; raise `Misfit` if they do not fit the rest of it."""
+        for name, (kind, shape) in self._shapes().items():
+            setattr(self, f"{name}_", model_file.check_tensor(tensors, name, shape, kind))
 
     @abstractmethod
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.model_file import Misfit
 from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues, public_rows_at
@@ -142,16 +142,15 @@ class PublicPrototypes(LatticeParameter, EmbeddingClassifier):
         dim = setting.lattice.dim
         self.prototypes_ = setting.lattice.transform(rows).reshape(*self.public_indices_.shape, dim)
 
-    def _tensors(self) -> dict[str, NDArray[Any]]:
-        return {"prototypes": self.prototypes_, "public_indices": self.public_indices_}
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        shape = len(self.classes_), self.n_prototypes
+        return {"prototypes": (np.int8, (*shape, self.lattice_.dim)), "public_indices": (np.int64, shape)}
 
     def _complete(self, setting: Setting) -> None:
         self._fitted_with["clip"] = self.clip_  # the bounds that "auto" found, which a loaded model has, too
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
-        shape = len(self.classes_), self.n_prototypes
-        self.prototypes_ = check_tensor(tensors, "prototypes", (*shape, self.lattice_.dim), np.int8)
-        self.public_indices_ = check_tensor(tensors, "public_indices", shape, np.int64)
+        super()._restore(tensors, parameters)
         if (self.public_indices_ < 0).any():
             raise Misfit("its positions of public rows do not fit its classes")
         self.public_ids_ = None
