@@ -7,7 +7,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
     ".": 1775,
-    "audit": 1092,
+    "audit": 944,
     "cli": 3751,
     "continual": 1297,
     "encoders": 2159,
@@ -16,7 +16,7 @@ BUDGET = {
     "finetune": 2259,
     "io": 4320,
     "kernel": 8168,
-    "lab": 5880,
+    "lab": 5746,
     "planning": 726,
     "prototypes": 1232,
     "serve": 1474,

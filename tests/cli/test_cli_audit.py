@@ -13,9 +13,10 @@ def test_an_audit_prints_the_claim_and_what_was_measured(cli):
     assert content["claimed"] == 2.0
     assert 0 <= content["lower_bound"] <= 2.0
     assert content["violation"] is False
-    table = cli("audit", "public", "--epsilon", 3, "--runs", 60).stdout
+    table = cli("audit", "public", "--epsilon", 1, "--runs", 60).stdout
     assert "epsilon" in table
     assert "no violation found" in table
+    assert "can be shown by so few runs" in cli("audit", "public", "--epsilon", 1, "--runs", 5).stdout
 
 
 def test_a_claim_in_gaussian_dp_is_audited_as_such_or_as_the_epsilon_that_it_implies(cli):
