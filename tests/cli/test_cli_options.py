@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import typer
+from dppl.cli._commands import COMMANDS
 
 import dppl
 from dppl import errors
-from dppl.cli._commands import COMMANDS
 from dppl.cli.main import app
 from dppl.kernel.privacy.ledger import Ledger
 

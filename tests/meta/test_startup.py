@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from dppl.cli._commands import COMMANDS
 
 import dppl
 from dppl import continual, estimators, export, finetune, lab, serve, statement, training
 from dppl.cli import _commands
-from dppl.cli._commands import COMMANDS
 from dppl.cli.main import app
 from dppl.kernel import privacy
 from dppl.lab import commands
