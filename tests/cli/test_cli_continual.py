@@ -1,4 +1,4 @@
-"""`dppl continual`: what it prints, where results go, and what it says about bad input."""
+"""`dppl bench` of streams: what it prints, where results go, and what it says about bad input."""
 
 import itertools
 import re
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dppl.lab.commands.bench import _View
-from dppl.lab.experiments.config import built_in_names, load_experiment
+from dppl.lab.experiments.config import load_experiment
 from dppl.lab.experiments.series import series_name
 
 CONFIG = """
@@ -46,17 +46,17 @@ def config(tmp_path):
 @pytest.mark.slow
 def test_run_and_report(cli, config, tmp_path):
     out, folder = tmp_path / "r.jsonl", tmp_path / "report"
-    assert cli("continual", "run", config(), "--out", out, "--dry-run").stdout == "4 cells, 0 done, 4 left.\n"
-    result = cli("continual", "run", config(), "--out", out, "--jobs", 1)
+    assert cli("bench", config(), "--out", out, "--dry-run").stdout == "4 cells, 0 done, 4 left.\n"
+    result = cli("bench", config(), "--out", out, "--jobs", 1)
     assert result.exit_code == 0
     assert "4 cells: 0 done before, 4 now, 0 failed" in result.stdout
-    assert f"dppl continual report {out}" in result.stdout
+    assert f"dppl bench {out}" in result.stdout
     assert (
         "1/4  ContinualPrototypes  blobs  3 tasks, class-incremental  epsilon 8, delta 1e-05  seed 0" in result.stderr
     )
     assert "4/4  ContinualPrototypes  blobs  2 tasks, shuffled  non-private  seed 0  balanced accuracy" in result.stderr
-    assert "4 done before, 0 now" in cli("continual", "run", config(), "--out", out).stdout
-    assert cli("continual", "report", out, "--out", folder).exit_code == 0
+    assert "4 done before, 0 now" in cli("bench", config(), "--out", out).stdout
+    assert cli("bench", out, "--out", folder).exit_code == 0
     page = (folder / "report.html").read_text("utf-8")
     assert page.count("<img ") == 6
     assert "Time and storage" in page
@@ -67,7 +67,7 @@ def test_run_and_report(cli, config, tmp_path):
 def test_commands_of_the_pages_work_as_they_are_pasted(cli, tmp_path, monkeypatch, page):
     text = (Path(__file__).parents[2] / page).read_text("utf-8")
     monkeypatch.chdir(tmp_path)
-    commands = re.findall(r"^dppl (continual [^#\n]*)", text, re.MULTILINE)
+    commands = re.findall(r"^dppl (bench continual[^#\n]*)", text, re.MULTILINE)
     assert len(commands) == 2
     for command in commands:
         assert cli(*shlex.split(command)).exit_code == 0
@@ -77,16 +77,16 @@ def test_commands_of_the_pages_work_as_they_are_pasted(cli, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (("run", "none.yaml"), 2, "must be a YAML file or one of continual, paper, quick; got 'none.yaml'"),
-        (("run", "text"), 2, "got 'text', and there is no such file"),
-        (("run", "quick", "--out", "no/such/folder.jsonl"), 2, "--out must name a file in an existing folder"),
-        (("run", "continual", "--data", "nowhere"), 4, "there is no file nowhere"),
-        (("run", "paper", "--data", "nowhere"), 4, "there is no file nowhere/cifar100/train_x.npy"),
-        (("report", "none.jsonl", "--out", "folder"), 4, "there is no results file none.jsonl; `dppl bench run` and"),
+        (("none.yaml",), 2, "must be a YAML file or one of assistant"),
+        (("continual-text",), 2, "got 'continual-text', and there is no such file"),
+        (("continual-quick", "--out", "no/such/folder.jsonl"), 2, "--out must name a file in an existing folder"),
+        (("continual", "--data", "nowhere"), 4, "there is no file nowhere"),
+        (("continual-paper", "--data", "nowhere"), 4, "there is no file nowhere/cifar100/train_x.npy"),
+        (("none.jsonl", "--out", "folder"), 4, "there is no results file none.jsonl; `dppl bench` writes"),
     ],
 )
 def test_wrong_usage_is_one_line(cli, error_line, arguments, code, told):
-    result = cli("continual", *arguments)
+    result = cli("bench", *arguments)
     assert result.exit_code == code
     assert told in error_line(result)
 
@@ -102,7 +102,7 @@ def test_wrong_usage_is_one_line(cli, error_line, arguments, code, told):
 def test_a_dry_run_finds_unknown_methods_recipes_and_bad_parameters(cli, config, error_line, before, after, told):
     path = config()
     path.write_text(path.read_text().replace(before, after))
-    result = cli("continual", "run", path, "--dry-run")
+    result = cli("bench", path, "--dry-run")
     assert result.exit_code == 2
     assert told in error_line(result)
 
@@ -123,7 +123,7 @@ def test_what_would_fail_in_every_cell_is_found_before_the_first(
 ):
     path = config()
     path.write_text(path.read_text().replace(before, after))
-    result = cli("continual", "run", path, "--out", tmp_path / "r.jsonl", *options)
+    result = cli("bench", path, "--out", tmp_path / "r.jsonl", *options)
     assert result.exit_code == code
     assert told in error_line(result)
     assert not (tmp_path / "r.jsonl").exists()
@@ -190,11 +190,3 @@ def test_piped_output_says_every_ten_seconds_how_much_time_is_left(cells, capsys
         view.finished(finished(cell))
     told = [line for line in capsys.readouterr().err.splitlines() if "left" in line]
     assert told == ["37 % of 8 cells, 0.25/s, about 0:00:20 left", "75 % of 8 cells, 0.25/s, about 0:00:08 left"]
-
-
-@pytest.mark.parametrize("command", [(), ("run",), ("report",)])
-def test_every_command_has_help_with_examples(cli, command):
-    result = cli("continual", *command, "--help")
-    assert result.exit_code == 0
-    assert not command or "For example:" in result.stdout
-    assert command != ("run",) or all(name in result.stdout for name in built_in_names(streams=True))

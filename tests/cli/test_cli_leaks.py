@@ -73,11 +73,11 @@ RECORDS = {
 }
 
 FITS = {
-    "sums": ["--rho", "1"],
+    "sums": ["--mu", "1"],
     "sums in mu": ["--mu", "1"],
     "sums in epsilon": ["--epsilon", "2", "--delta", "1e-6"],
     "mapped sums": [
-        "--rho",
+        "--mu",
         "1",
         "--options",
         "pool=2",
@@ -88,16 +88,16 @@ FITS = {
         "--public",
         "public.npz",
     ],
-    "cosine means": ["--rho", "1", "--options", "adjacency=replace-one"],
-    "euclidean means": ["--rho", "1", "--options", "adjacency=replace-one", "--options", "metric=euclidean"],
-    "coinpress": ["--rho", "1", "--options", "adjacency=replace-one", "--options", "mechanism=coinpress"],
-    "automatic": ["--rho", "1", "--method", "auto"],
+    "cosine means": ["--mu", "1", "--options", "adjacency=replace-one"],
+    "euclidean means": ["--mu", "1", "--options", "adjacency=replace-one", "--options", "metric=euclidean"],
+    "coinpress": ["--mu", "1", "--options", "adjacency=replace-one", "--options", "mechanism=coinpress"],
+    "automatic": ["--mu", "1", "--method", "auto"],
     "automatic with public rows": ["--mu", "1", "--method", "auto", "--public", "public.npz"],
     "softmax": ["--epsilon", "2", "--delta", "1e-6", "--method", "softmax"],
     "softmax with public rows": ["--mu", "1", "--method", "softmax", "--public", "public.npz"],
     "automatic from examples": ["--mu", "1", "--method", "auto", "--examples", "named.npz"],
     "public": ["--epsilon", "1", "--method", "public", "--public", "public.npz"],
-    "three public": ["--rho", "1", "--method", "public", "--public", "public.npz", "--options", "n_prototypes=3"],
+    "three public": ["--mu", "1", "--method", "public", "--public", "public.npz", "--options", "n_prototypes=3"],
     "replaced public": [
         "--epsilon",
         "1",
@@ -236,8 +236,8 @@ def neighbours(name, options=()):
 def fit(options=(), layout="npz", label="cat"):
     if "--method" not in options:
         options = [*options, "--method", "mean"]
-    known = [] if label in CLASSES else ["--unknown-labels", "ignore"]
-    names = ["--classes", "classes.txt", "--out", "out.safetensors", "--random-state", "3"]
+    known = [] if label in CLASSES else ["--options", "unknown_labels=ignore"]
+    names = ["--classes", "classes.txt", "--out", "out.safetensors", "--options", "random_state=3"]
     return ["fit", *LAYOUTS[layout][1], *names, *known, *options]
 
 
@@ -372,7 +372,7 @@ def test_a_fit_shows_only_what_it_releases(method, record, folders, assert_same)
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "npz"])
 def test_every_format_shows_only_what_is_released(layout, record, folders, assert_same):
     pair = folders(neighbours(record), layout)
-    trace = assert_same(pair, fit(["--rho", "1"], layout, RECORDS[record][1]))
+    trace = assert_same(pair, fit(["--mu", "1"], layout, RECORDS[record][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
 
 
@@ -381,7 +381,7 @@ def test_the_record_is_read(method, folders, trace):
     """Or equal traces would mean nothing."""
     pair = folders(neighbours("good", FITS[method]))
     # A budget at which one record shows, in the place of the options "--rho R" or "--epsilon E --delta D".
-    options = ["--rho", "1e6", *FITS[method][4 if "--delta" in FITS[method] else 2 :]]
+    options = ["--mu", "1e6", *FITS[method][4 if "--delta" in FITS[method] else 2 :]]
     released = []
     for folder in pair:
         trace(folder, *fit(options))
@@ -427,8 +427,8 @@ def replayed(monkeypatch):
 @pytest.mark.parametrize("record", RECORDS)
 def test_the_automatic_method_makes_all_that_it_leaves_of_what_it_releases(record, public, folders, assert_same):
     pair = folders(neighbours(record))
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2"])
-    options = ["--rho", "1", "--method", "auto", *public, *LEDGER]
+    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2"])
+    options = ["--mu", "1", "--method", "auto", *public, *LEDGER]
     trace = assert_same(pair, fit(options, label=RECORDS[record][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     assert "SoftmaxPrototypes" in trace.stdout
@@ -464,13 +464,13 @@ def add_to_a_weight(monkeypatch):
 @pytest.mark.parametrize("plant", [follow_the_number, shift_the_centre, add_to_a_weight])
 def test_a_leak_into_what_the_automatic_method_makes_is_noticed(plant, folders, assert_same, monkeypatch):
     pair = folders(neighbours("good"))
-    assert_same(pair, fit(["--rho", "1", "--method", "auto"]))
+    assert_same(pair, fit(["--mu", "1", "--method", "auto"]))
     plant(monkeypatch)
     with pytest.raises(AssertionError, match="Trace"):
-        assert_same(pair, fit(["--rho", "1", "--method", "auto", "--force"]))
+        assert_same(pair, fit(["--mu", "1", "--method", "auto", "--force"]))
 
 
-@pytest.mark.parametrize("options", [[], ["--unknown-labels", "ignore"]], ids=["error", "ignore"])
+@pytest.mark.parametrize("options", [[], ["--options", "unknown_labels=ignore"]], ids=["error", "ignore"])
 def test_a_label_of_another_type_among_integers_shows_only_what_is_released(options, folders, assert_same):
     numbers = np.repeat([1, 2, 10], (6, 4, 2))
     traces = []
@@ -479,7 +479,7 @@ def test_a_label_of_another_type_among_integers_shows_only_what_is_released(opti
         pair = folders([(np.vstack([X, X[:1]]), labels), known])
         for folder in pair:
             (folder / "classes.txt").write_text("1\n2\n10\n")
-        traces.append(assert_same(pair, fit(["--rho", "1", *options]), exit_code=0 if options else 4))
+        traces.append(assert_same(pair, fit(["--mu", "1", *options]), exit_code=0 if options else 4))
     assert traces[0] == traces[1]
 
 
@@ -574,14 +574,14 @@ def raw_neighbours(item, label, kept):
 
 
 def train(options, source="csv", label="cat"):
-    known = [] if label in CLASSES else ["--unknown-labels", "ignore"]
+    known = [] if label in CLASSES else ["--options", "unknown_labels=ignore"]
     names = [
         "--classes",
         "classes.txt",
         "--out",
         "out.safetensors",
-        "--random-state",
-        "3",
+        "--options",
+        "random_state=3",
         "--encoder",
         SOURCES[source][1],
     ]
@@ -599,7 +599,7 @@ WITHOUT_FORM = {("jsonl", "only one of all"), ("jsonl", "unusable and alone")}
 @pytest.mark.parametrize(("source", "item"), sorted({*itertools.product(SOURCES, ITEMS)} - WITHOUT_FORM))
 def test_training_shows_only_what_it_releases(source, item, raw_folders, assert_same):
     pair = raw_folders(raw_neighbours(*ITEMS[item]), source)
-    trace = assert_same(pair, train(["--rho", "1", "--method", "mean"], source, ITEMS[item][1]))
+    trace = assert_same(pair, train(["--mu", "1", "--method", "mean"], source, ITEMS[item][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     left = {name for name in trace.files if name.startswith("out.")}
     assert left == {"out.safetensors", "out.safetensors.private.jsonl"}
@@ -622,8 +622,8 @@ def test_training_by_the_automatic_method_makes_all_that_it_leaves_of_what_it_re
     item, describe, raw_folders, assert_same
 ):
     pair = raw_folders(raw_neighbours(*ITEMS[item]))
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2"])
-    trace = assert_same(pair, train(["--rho", "1", *pool_of("csv"), *LEDGER, *describe], label=ITEMS[item][1]))
+    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2"])
+    trace = assert_same(pair, train(["--mu", "1", *pool_of("csv"), *LEDGER, *describe], label=ITEMS[item][1]))
     assert ("Class names are used" in trace.stdout) == (not describe)
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     assert "SoftmaxPrototypes" in trace.stdout
@@ -677,8 +677,8 @@ def test_training_on_persons_shows_only_what_it_releases(person, suffix, raw_fol
     pair = raw_folders([(TEXTS, Y)] * 2)
     for folder, people in zip(pair, (PEOPLE[person], []), strict=True):
         write_people(folder, suffix, people)
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2", "--unit", "person"])
-    command, _, *options = train(["--rho", "1", "--groups", "who", *LEDGER])
+    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2", "--unit", "person"])
+    command, _, *options = train(["--mu", "1", "--groups", "who", *LEDGER])
     trace = assert_same(pair, [command, f"private/mails{suffix}", *options])
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     assert "each person has one id" in trace.stdout
@@ -700,7 +700,7 @@ def test_a_leak_of_the_number_of_persons_is_noticed(raw_folders, assert_same, mo
     for folder, people in zip(pair, (PEOPLE["one record"], []), strict=True):
         write_people(folder, ".csv", people)
     with pytest.raises(AssertionError, match="Trace"):
-        assert_same(pair, train(["--rho", "1", "--groups", "who"]))
+        assert_same(pair, train(["--mu", "1", "--groups", "who"]))
 
 
 UNKNOWN_ITEMS = [(TEXTS, ["Jane", *Y[1:].tolist()]), ([*TEXTS, f"{MARK}\0"], [SECRET, "x", *Y[2:].tolist(), "cat"])]
@@ -709,8 +709,8 @@ UNKNOWN_ITEMS = [(TEXTS, ["Jane", *Y[1:].tolist()]), ([*TEXTS, f"{MARK}\0"], [SE
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_label_outside_the_classes_stops_training_without_a_word_about_it(source, raw_folders, assert_same):
     made = raw_folders(UNKNOWN_ITEMS, source)
-    assert_same(made, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
-    trace = assert_same(made, train(["--rho", "1", *LEDGER], source), exit_code=4)
+    assert_same(made, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
+    trace = assert_same(made, train(["--mu", "1", *LEDGER], source), exit_code=4)
     assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
     assert "at least one is not" in trace.stderr
     assert trace.stderr.count("\n") == 1
@@ -725,8 +725,8 @@ def test_a_strict_training_tells_one_bit(source, raw_folders, assert_same):
         if (source, item) != ("images", "odd to the encoder"):  # which the encoder of images does not know
             other = raw_neighbours(*ITEMS["unusable"])[0]
             pair = raw_folders([raw_neighbours(*ITEMS[item])[0], ([*other[0], ""], [*other[1], "cat"])], source)
-            assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
-            trace = assert_same(pair, train(["--rho", "1", "--strict", *LEDGER], source), exit_code=4)
+            assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
+            trace = assert_same(pair, train(["--mu", "1", "--options", "strict=true", *LEDGER], source), exit_code=4)
             assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
             assert trace.stderr.startswith("dppl: error: --strict wants records that can all be used")
             assert "out.safetensors" not in trace.files
@@ -737,7 +737,7 @@ def test_a_review_shows_nothing_but_on_the_terminal(item, raw_folders, assert_sa
     pair = raw_folders(raw_neighbours(*ITEMS[item]))
     shown = []
     monkeypatch.setattr("dppl.cli.train.review", lambda report: shown.append(report()["records"]))
-    trace = assert_same(pair, train(["--rho", "1", "--method", "mean", "--review"], label=ITEMS[item][1]))
+    trace = assert_same(pair, train(["--mu", "1", "--method", "mean", "--review"], label=ITEMS[item][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     assert shown[0] == shown[1] + 1
 
@@ -746,7 +746,7 @@ def test_the_items_are_read(raw_folders, trace):
     """Or equal traces would mean nothing."""
     released = []
     for folder in raw_folders(raw_neighbours(*ITEMS["good"])):
-        trace(folder, *train(["--rho", "1e6", "--method", "mean"]))
+        trace(folder, *train(["--mu", "1e6", "--method", "mean"]))
         released.append(safetensors.numpy.load_file(folder / "out.safetensors")["prototypes"])
     assert (released[0] != released[1]).any()
 
@@ -770,7 +770,7 @@ def test_a_leak_of_the_left_out_is_noticed(way, raw_folders, assert_same, monkey
     monkeypatch.setattr(workflow, "embed", embedded)
     pair = raw_folders(raw_neighbours(*ITEMS["unusable"]))
     with pytest.raises(AssertionError, match="Trace"):
-        assert_same(pair, train(["--rho", "1", "--method", "mean"]))
+        assert_same(pair, train(["--mu", "1", "--method", "mean"]))
 
 
 # A network whose weights are trained
@@ -791,9 +791,9 @@ LEAKS_OF_FINETUNING = {
 }
 FINETUNINGS = {
     "in mu": ["--mu", "1", *LEDGER],
-    "in mu with a seed": ["--mu", "1", "--random-state", "3"],
+    "in mu with a seed": ["--mu", "1", "--options", "random_state=3"],
     "on samples": ["--epsilon", "2", "--delta", "1e-6", "--options", "sampling_rate=0.5"],
-    "of convolutions": ["--rho", "1", "--options", "train=head,norm,conv", "--options", "sparsity=0.3"],
+    "of convolutions": ["--mu", "1", "--options", "train=head,norm,conv", "--options", "sparsity=0.3"],
 }
 
 
@@ -817,7 +817,7 @@ def network_folders(torch, raw_folders):
 
 
 def finetune(options, label="cat"):
-    known = [] if label in CLASSES else ["--unknown-labels", "ignore"]
+    known = [] if label in CLASSES else ["--options", "unknown_labels=ignore"]
     names = ["--classes", "classes.txt", "--out", "out.safetensors", "--network", NETWORK, "--device", "cpu"]
     sizes = ["--batch-size", "12", "--options", "epochs=2", "--options", "block=4"]
     return ["finetune", "private/photos", *names, *sizes, *known, *options]
@@ -828,7 +828,7 @@ def assert_same_finetuning(assert_same):
     """Run a training in two folders, with an account, and assert that it leaves equal traces; return the trace."""
 
     def check(pair, options, label="cat", exit_code=0):
-        assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
+        assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
         return assert_same(pair, finetune(options, label), exit_code)
 
     return check
@@ -860,14 +860,14 @@ def test_a_label_outside_the_classes_stops_finetuning_without_a_word_about_it(ne
 
 def test_a_strict_finetuning_tells_one_bit_and_is_not_charged(network_folders, assert_same, assert_same_finetuning):
     pair = network_folders([raw_neighbours(*ITEMS[item])[0] for item in ("unusable", "odd label")])
-    trace = assert_same_finetuning(pair, ["--mu", "1", "--strict", *LEDGER], exit_code=4)
+    trace = assert_same_finetuning(pair, ["--mu", "1", "--options", "strict=true", *LEDGER], exit_code=4)
     assert trace.stderr.startswith("dppl: error: --strict wants records that can all be used")
     assert json.loads(assert_same(pair, ["ledger", "show", "ledger.db", "--json"]).stdout)[0]["releases"] == []
 
 
 def test_a_strict_finetuning_says_so_in_its_statement(network_folders, trace):
     folder, _ = network_folders([raw_neighbours(*ITEMS["good"])[1]] * 2)
-    assert trace(folder, *finetune(["--mu", "1", "--strict"])).exit_code == 0
+    assert trace(folder, *finetune(["--mu", "1", "--options", "strict=true"])).exit_code == 0
     assert (
         A_STRICT_STOP
         in json.loads(trace(folder, "show", "out.safetensors", "--json").stdout)["guarantee"]["not_covered"]
@@ -878,7 +878,7 @@ def test_finetuning_reads_the_images(network_folders, trace):
     """Or equal traces would mean nothing."""
     released = []
     for folder in network_folders(raw_neighbours(*ITEMS["good"])):
-        trace(folder, *finetune(["--rho", "1e6", "--random-state", "3"]))
+        trace(folder, *finetune(["--mu", "1e6", "--options", "random_state=3"]))
         released.append(safetensors.numpy.load_file(folder / "out.safetensors")["values"])
     assert (released[0] != released[1]).any()
 
@@ -923,24 +923,24 @@ def lengthen_labels(pair):
 
 
 FAILURES = {
-    "unknown labels": (4, ["--rho", "1"], [unknown("Jane"), unknown(SECRET, "Jane", "x")]),
-    "no labels": (4, ["--rho", "1", "--y", "animal"], neighbours("good")),
-    "measured labels": (4, ["--rho", "1"], [(X, np.arange(12) / 7), (X[1:], np.arange(11) / 5)]),
-    "labels in bytes": (4, ["--rho", "1"], [(X, Y.astype("S")), (X, np.array([*Y[1:], SECRET], "S"))]),
+    "unknown labels": (4, ["--mu", "1"], [unknown("Jane"), unknown(SECRET, "Jane", "x")]),
+    "no labels": (4, ["--mu", "1", "--y", "animal"], neighbours("good")),
+    "measured labels": (4, ["--mu", "1"], [(X, np.arange(12) / 7), (X[1:], np.arange(11) / 5)]),
+    "labels in bytes": (4, ["--mu", "1"], [(X, Y.astype("S")), (X, np.array([*Y[1:], SECRET], "S"))]),
     "rows of texts": (
         4,
-        ["--rho", "1"],
+        ["--mu", "1"],
         [(np.full(X.shape, "1"), Y), (np.array([["1"] * 8] * 11 + [["12.5"] * 8]), Y)],
     ),
-    "narrow public rows": (4, ["--rho", "1", "--method", "public", "--public", "narrow.npz"], neighbours("nan")),
+    "narrow public rows": (4, ["--mu", "1", "--method", "public", "--public", "narrow.npz"], neighbours("nan")),
     "few public rows": (
         4,
-        ["--rho", "1", "--method", "public", "--public", "public.npz", "--options", "n_prototypes=51"],
+        ["--mu", "1", "--method", "public", "--public", "public.npz", "--options", "n_prototypes=51"],
         neighbours("good"),
     ),
-    "over the budget": (3, ["--rho", "1.5", *LEDGER], neighbours("huge")),
-    "of another relation": (2, ["--rho", "1", "--options", "adjacency=replace-one", *LEDGER], neighbours("good")),
-    "unknown labels that were paid for": (4, ["--rho", "1", *LEDGER], [unknown("Jane"), unknown(SECRET, "Jane", "x")]),
+    "over the budget": (3, ["--mu", "1.5", *LEDGER], neighbours("huge")),
+    "of another relation": (2, ["--mu", "1", "--options", "adjacency=replace-one", *LEDGER], neighbours("good")),
+    "unknown labels that were paid for": (4, ["--mu", "1", *LEDGER], [unknown("Jane"), unknown(SECRET, "Jane", "x")]),
 }
 
 
@@ -948,7 +948,7 @@ FAILURES = {
 def test_a_failed_fit_shows_nothing_of_the_records(name, folders, assert_same):
     exit_code, options, pair = FAILURES[name]
     made = folders(pair)
-    assert_same(made, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
+    assert_same(made, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
     trace = assert_same(made, fit(options), exit_code)
     assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
     assert trace.stderr.count("\n") == 1
@@ -966,7 +966,7 @@ def test_a_failed_fit_shows_nothing_of_the_records(name, folders, assert_same):
 def test_a_spoilt_table_shows_nothing_of_the_records(spoil, layout, folders, assert_same):
     pair = folders(neighbours("good"), layout)
     spoil(pair)
-    trace = assert_same(pair, fit(["--rho", "1"], layout), exit_code=4)
+    trace = assert_same(pair, fit(["--mu", "1"], layout), exit_code=4)
     assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
     assert trace.stderr.count("\n") == 1
 
@@ -1032,11 +1032,11 @@ def leak(monkeypatch, how, method="mean", before=lambda n: None):
 @pytest.mark.parametrize("method", ["mean", "auto"])
 def test_a_leak_of_the_number_of_records_is_noticed(method, way, folders, assert_same, monkeypatch):
     pair = folders(neighbours("nan"))
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2"])
-    assert_same(pair, fit(["--rho", "1", "--method", method, *LEDGER]))
+    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2"])
+    assert_same(pair, fit(["--mu", "1", "--method", method, *LEDGER]))
     told = leak(monkeypatch, LEAKS[way], method)
     with pytest.raises(AssertionError, match="Trace"):
-        assert_same(pair, fit(["--rho", "1", "--method", method, "--force", *LEDGER]))
+        assert_same(pair, fit(["--mu", "1", "--method", method, "--force", *LEDGER]))
     assert len(set(told)) == 2  # both fits came to their ends
 
 
@@ -1048,14 +1048,14 @@ def test_a_leak_of_the_number_of_records_is_noticed(method, way, folders, assert
 )
 def test_a_leak_into_what_is_published_is_noticed(way, after, method, folders, assert_same, trace, monkeypatch):
     pair = folders(neighbours("nan"))
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
+    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
 
     def rename(model, n):
         model.classes_ = np.array([f"{name} {n}" for name in CLASSES])
 
     leak(monkeypatch, LEAKS.get(way, rename), method)
     for folder in pair:
-        assert trace(folder, *fit(["--rho", "1", "--method", method, *LEDGER])).exit_code == 0
+        assert trace(folder, *fit(["--mu", "1", "--method", method, *LEDGER])).exit_code == 0
     for command, arguments, released in [AFTER[place] for place in after]:
         first, second = (trace(folder, *command.split(), *arguments, released=released) for folder in pair)
         shown = [(one.stdout, one.files.get("labels.csv"), one.files.get("labels.npy")) for one in (first, second)]
@@ -1064,5 +1064,5 @@ def test_a_leak_into_what_is_published_is_noticed(way, after, method, folders, a
 
 def test_a_crash_shows_its_kind_alone(folders, assert_same, monkeypatch):
     leak(monkeypatch, fail)
-    trace = assert_same(folders(neighbours("nan")), fit(["--rho", "1"]), exit_code=1)
+    trace = assert_same(folders(neighbours("nan")), fit(["--mu", "1"]), exit_code=1)
     assert "ValueError. This is a bug" in trace.stderr

@@ -77,7 +77,8 @@ class Account:
     @property
     def partition(self) -> str | None:
         """The part of the data set, if one is named."""
-        return (self.dataset or "").partition("/")[2] or None
+        _, slash, part = (self.dataset or "").partition("/")
+        return part if slash else None
 
     def opened(self) -> Ledger | None:
         """Open the account, in an existing ledger; None if nothing names one."""
@@ -108,6 +109,15 @@ class Table:
     y: str = option("NAME", "Array or column that holds the labels. Default y.", "y")
 
 
+def how_to_read(given: Iterable[str], known: Collection[str] = _READING) -> dict[str, str]:
+    """Return what ``--read`` says, by name."""
+    said = dict(one.partition("=")[::2] for one in given)
+    for name, value in said.items():
+        if name not in known or not value:
+            raise ParameterError(f"takes NAME=VALUE with {', '.join(known)}; got {name}.", parameter="read")
+    return said
+
+
 @request(panel="data")
 class Items:
     """How raw images or texts are read; of a table of embeddings `x` says the same."""
@@ -115,7 +125,7 @@ class Items:
     x: str | None = option("NAME", "Column of texts or images. Default: text, image, ...; of embeddings x.", None)
     read: list[str] = option(
         "NAME=VALUE",
-        "How DATA is read; may be repeated. kind: auto, images, csv, jsonl, parquet, datasets, text, arrays. split: of "
+        "How DATA is read; may be repeated. kind: auto, images, csv, jsonl, parquet, text, datasets, arrays. split: of "
         "a saved data set or of arrays. id: column of ids of records, not of persons; by default the row number, or "
         "the path. encoding, delimiter: of a CSV, JSON lines or text file; by default UTF-8, or UTF-16 by its byte "
         "order mark, and what the header shows.",
@@ -125,11 +135,7 @@ class Items:
 
     def how(self) -> dict[str, str]:
         """Return what ``--read`` says, by name."""
-        said = dict(one.partition("=")[::2] for one in self.read)
-        for name, value in said.items():
-            if name not in _READING or not value:
-                raise ParameterError(f"takes NAME=VALUE with {', '.join(_READING)}; got {name}.", parameter="read")
-        return said
+        return how_to_read(self.read)
 
 
 @request(panel="data")

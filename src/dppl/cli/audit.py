@@ -60,8 +60,8 @@ def audit(request: Audit) -> None:
     loss. No private data are used. A bound above the promise refutes it and is
     a bug in dppl: exit code 5. If the promise holds, that happens with
     probability at most 1 - C. A bound below it refutes and proves nothing. A
-    large budget, as here, shows more of what a method does. With --mu or --rho,
-    --delta is where epsilon is measured, and no part of the budget.
+    large budget, as here, shows more of what a method does. With --mu, --delta is where
+    epsilon is measured, and no part of the budget.
 
     For example:
 

@@ -36,7 +36,7 @@ class Embed:
     out: Path = option("TABLE", "Folder to write: a new one, or an unfinished one to continue.")
     encoder: str | None = option("URI", "Frozen public encoder; not for arrays, which are embeddings already.", None)
     rows: str = option(
-        "float32|float16|int8",
+        "float16|int8|float32",
         "How embeddings are stored; int8 takes a quarter of float32's space. Default float16.",
         "float16",
     )

@@ -127,6 +127,8 @@ def _message(error: Exception, typed: Mapping[str, str]) -> str:
         except OSError:
             _forget_stdout()
             name = name or STDOUT
+        if name is None and _raised_by_printing(error):
+            name = STDOUT
         text = f"{'' if name is None else f'{name}: '}{error.strerror}."
     elif isinstance(error, DpplError):
         if error.parameter is not None:
@@ -138,6 +140,12 @@ def _message(error: Exception, typed: Mapping[str, str]) -> str:
                     text += f" Try {called} {shlex.quote(error.suggestion)}"
         text = _FOR_PYTHON.sub(lambda one: _as_typed(one, typed), text)
     return " ".join([text, *getattr(error, "__notes__", [])])
+
+
+def _raised_by_printing(error: OSError) -> bool:
+    """Return whether what prints raised an error, which then names no file."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals["__name__"].partition(".")[0] in ("click", "rich", "typer") or frame.f_code.co_name == "main"
 
 
 def _as_typed(one: re.Match[str], typed: Mapping[str, str]) -> str:

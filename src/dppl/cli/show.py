@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from dppl import _validate, io
+from dppl.cli._groups import how_to_read
 from dppl.cli._output import console, note, numbers, print_json, printable
 from dppl.cli._paths import check_inputs, check_output, opened
 from dppl.cli._request import argument, flag, option, request
@@ -46,6 +47,9 @@ class Show:
         "POOL",
         "Public images or texts among which a model of public rows selected; shows those that it selected.",
         None,
+    )
+    read: list[str] = option(
+        "NAME=VALUE", "How POOL is read, as by `dppl embed`; x names its column of texts or images.", ()
     )
     results: list[Path] = option(
         "FILE", "For the page: what `dppl evaluate --json` printed, or `dppl bench` wrote; one of each kind.", ()
@@ -85,6 +89,8 @@ def show(request: Show) -> None:
         raise ParameterError("--public shows texts or images; leave --json and --card out.")
     if delta is not None and (forms not in ([], ["json"]) or public is not None):
         raise ParameterError("--delta adds a number to the statement or to --json; leave the other options out.")
+    if request.read and public is None:
+        raise ParameterError("--read goes with --public POOL; name it too.")
     if (request.results or request.ledger or request.by) and out is None:
         raise ParameterError("--results, --ledger and --by say what is on a page; add --out FILE.html.")
     check_inputs(model, public, *request.results)
@@ -93,7 +99,7 @@ def show(request: Show) -> None:
             raise ParameterError(f"--out must end in {', '.join(_PAGES)}, or with --public images in .png; got {out}.")
         account = [] if request.ledger is None or "://" in request.ledger else [Path(request.ledger)]
         check_output(out, (model, public, *request.results, *account), force=request.force)
-    pool = None if public is None else _pool(public)
+    pool = None if public is None else _pool(public, request.read)
     if pool is not None and (out is None or out.suffix.lower() == ".png"):
         _show_selected(model, pool, public, out, force=request.force)
     elif out is not None:
@@ -125,11 +131,13 @@ def _write_page(request: Show, pool: io.Source | None, out: Path) -> None:
     typer.echo(f"Page: {printable(out)}")
 
 
-def _pool(public: Path) -> io.Source:
+def _pool(public: Path, read: list[str]) -> io.Source:
     """Open the images or texts among which a model of public rows selected."""
-    if io.holds_embeddings(public):
+    how = how_to_read(read, ("x", "id", "kind", "split", "encoding", "delimiter"))
+    if "kind" not in how and io.holds_embeddings(public):
         raise ParameterError(f"--public must be the images or texts themselves; {public} holds embeddings of them.")
-    return io.open_source(public)
+    columns = io.Columns(how.pop("x", None), id=how.pop("id", None))
+    return io.open_source(public, columns=columns, **how)
 
 
 def _whole(model: Path, delta: float | None) -> dict[str, Any]:

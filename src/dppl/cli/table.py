@@ -9,6 +9,7 @@ import typer
 from rich.table import Table as Grid
 
 from dppl import io
+from dppl.cli._groups import how_to_read
 from dppl.cli._output import console, printable
 from dppl.cli._paths import check_inputs, check_output, overlaps
 from dppl.cli._progress import progress_bar
@@ -29,7 +30,7 @@ class Table:
     head: int = option("N", "Print ids, labels and the first numbers of so many rows, too. Default 0.", 0, min=0)
     out: Path | None = option("FILE", "File to write: .parquet, .npz or .npy (rows only).", None)
     rows: str | None = option(
-        "float32|float16|int8|lattice", "With --out: how embeddings are stored. Default: as they are.", None
+        "float16|int8|float32|lattice", "With --out: how embeddings are stored. Default: as they are.", None
     )
     by: str | None = option(
         "NAME",
@@ -37,9 +38,13 @@ class Table:
         "integers, bytes, floats.",
         None,
     )
-    x: str = option("NAME", "Array or column that holds the embeddings. Default x.", "x")
-    y: str = option("NAME", "Array or column that holds the labels. Default y.", "y")
-    ids: str = option("NAME", "Column of ids, which becomes id. Default id.", "id")
+    read: list[str] = option(
+        "NAME=VALUE",
+        "Array or column of the embeddings (x), the labels (y) and the ids (id), which are called so by default; may "
+        "be repeated.",
+        (),
+        typed={name: f"--read {name}" for name in ("x", "y", "id")} | {"ids": "--read id"},
+    )
     force: bool = flag("Replace the output file if it exists.")
 
 
@@ -69,15 +74,17 @@ def table(request: Table) -> None:
 
       dppl table train --head 5
       dppl table train --out train.parquet --rows int8
-      dppl table s3://bucket/laion --out pool.parquet --rows lattice --ids url
+      dppl table s3://bucket/laion --out pool.parquet --rows lattice --read id=url
       dppl table scans --by patient --out sorted.parquet
     """
     path, out, rows = request.path, request.out, request.rows
+    names = {"x": "x", "y": "y", "id": "id"} | how_to_read(request.read, ("x", "y", "id"))
+    x, y = names["x"], names["y"]
     check_inputs(path)
     if out is None:
         if rows or request.by:
             raise ParameterError("--rows and --by say how --out FILE is written; name it too.")
-        _show(request, io.read_table(path, x=request.x, y=request.y))
+        _show(io.read_table(path, x=x, y=y), request.head)
         return
     from dppl.io.writing import SUFFIXES
 
@@ -88,19 +95,18 @@ def table(request: Table) -> None:
     check_output(out, (path,), force=request.force)
     if request.by is None:
         form: Any = None if rows == "lattice" else rows
-        names = {"x": request.x, "y": request.y, "ids": request.ids}
-        io.convert_table(path, out, rows=form, lattice=rows == "lattice", **names)
+        io.convert_table(path, out, rows=form, lattice=rows == "lattice", x=x, y=y, ids=names["id"])
     else:
         if rows is not None:
             raise ParameterError("keeps the form of the rows; leave --rows out.", parameter="by")
         if overlaps(out, (path,)):
             raise ParameterError(f"--out must lie outside the table, whose files are read; {out} does not.")
-        with progress_bar("sorting", lambda: 2 * len(io.read_table(path, x=request.x, y=None))) as told:
-            io.sort_table(path, out, by=request.by, x=request.x, progress=told)
+        with progress_bar("sorting", lambda: 2 * len(io.read_table(path, x=x, y=None))) as told:
+            io.sort_table(path, out, by=request.by, x=x, progress=told)
     typer.echo(f"Saved to {printable(out)}.")
 
 
-def _show(request: Table, rows: io.EmbeddingTable) -> None:
+def _show(rows: io.EmbeddingTable, head: int) -> None:
     from dppl._fingerprint import in_short
 
     facts: dict[str, Any] = {
@@ -114,12 +120,12 @@ def _show(request: Table, rows: io.EmbeddingTable) -> None:
     for name, value in (facts | rows.metadata).items():
         text = in_short(str(value)) if name == "encoder" else value
         console().print(f"{printable(name):<10} {printable(text)}", soft_wrap=True)
-    if not request.head:
+    if not head:
         return
     view = Grid("row", "id", "label", "embedding")
     ids = (one for part in rows.fragments() for one in part.ids or [""] * part.rows)
-    labels = iter([] if rows.y is None else rows.y[: request.head].tolist())
-    for place, row in enumerate(next(rows.blocks(request.head), ())):
+    labels = iter([] if rows.y is None else rows.y[:head].tolist())
+    for place, row in enumerate(next(rows.blocks(head), ())):
         numbers = " ".join(f"{number:.4g}" for number in row[:_NUMBERS].tolist())
         view.add_row(str(place), printable(next(ids, "")), printable(next(labels, "")), f"{numbers} ...")
     console().print(view)

@@ -106,6 +106,8 @@ def train(request: Train) -> None:
     data, labels, out, public = request.data, request.items.labels, request.out, request.public
     described_in = None if request.descriptions in ("auto", "names", "none") else Path(request.descriptions)
     # What is public is checked first, so that a slip costs neither time nor budget.
+    for name, path in (("public", public), ("descriptions", described_in)):
+        refuse_private(path, (data, labels, out.with_name(f"{out.name}.work") / "private"), name)
     folder, report = check_outputs(out, (data, request.classes, public, labels, described_in), force=request.force)
     budget = request.budget.spent()
     if described_in is not None and not (request.descriptions and described_in.exists()):
@@ -115,8 +117,6 @@ def train(request: Train) -> None:
         )
     classes = read_public_list(request.classes)
     check_inputs(data, public, labels)
-    for name, path in (("public", public), ("descriptions", described_in)):
-        refuse_private(path, (data, labels, folder / "private"), name)
     estimator = request.method.estimator(budget, classes, public)
     examples = None
     if request.descriptions not in ("auto", "none"):

@@ -154,8 +154,6 @@ def bench(request: Bench) -> None:
     streams = config.startswith("continual")
     if Path(config).is_file():
         streams = any(line.startswith("streams:") for line in Path(config).read_text("utf-8", "replace").splitlines())
-    elif streams:
-        config = config.removeprefix("continual-")
     _run(load_experiment(config, request.data, streams=streams), out, request.jobs, dry_run=request.dry_run)
 
 

@@ -136,8 +136,9 @@ def load_experiment(config: str, data: Path | None = None, *, streams: bool = Fa
 
 def _text(config: str, streams: bool) -> tuple[str, str]:
     built_in = built_in_names(streams=streams)
-    if config in built_in:
-        name = _STREAMS_PREFIX + config if streams and config != _STREAMS else config
+    short = config.removeprefix(_STREAMS_PREFIX) if streams else config
+    if short in built_in:
+        name = _STREAMS_PREFIX + short if streams and short != _STREAMS else short
         return name, (resources.files("dppl.lab.experiments") / "configs" / f"{name}.yaml").read_text("utf-8")
     path = Path(config)
     if not path.is_file():

@@ -103,11 +103,11 @@ def _refuse_foreign(folder: Path) -> None:
 def _made_by(path: Path, folder: Path, results: Sequence[Result]) -> str:
     """Say which commands lead here."""
     commands = dict.fromkeys(
-        shlex.join(["dppl", _group([r]), "run", r["config"], *(["--data", data] if data else []), "--out", str(path)])
+        shlex.join(["dppl", "bench", r["config"], *(["--data", data] if data else []), "--out", str(path)])
         for r in results
         for data in [r["data_folder"]]
     )
-    made = shlex.join(["dppl", _group(results), "report", str(path), "--out", str(folder)])
+    made = shlex.join(["dppl", "bench", str(path), "--out", str(folder)])
     text = f"Made by `{made}` from the results of {' and '.join(f'`{command}`' for command in commands)}."
     # A file may hold cells of several configurations; those of other names than the file's are counted.
     cells = Counter(result["config"] for result in results)

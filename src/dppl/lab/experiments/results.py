@@ -89,7 +89,7 @@ def read_results(path: str | os.PathLike[str]) -> list[Result]:
     """
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"there is no results file {path}; `dppl bench run` and `dppl continual run` write one.")
+        raise InputError(f"there is no results file {path}; `dppl bench` writes one.")
     content = path.read_bytes()
     complete, _, torn = content.rpartition(b"\n")
     latest: dict[str, Result] = {}
