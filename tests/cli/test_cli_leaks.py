@@ -32,6 +32,7 @@ from PIL import Image
 
 import dppl
 from dppl.cli import main
+from dppl.cli._request import COMMANDS, imported
 from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.io import write_table
 from dppl.kernel.mechanisms import RoundedGaussian
@@ -74,7 +75,6 @@ RECORDS = {
 
 FITS = {
     "sums": ["--mu", "1"],
-    "sums in mu": ["--mu", "1"],
     "sums in epsilon": ["--epsilon", "2", "--delta", "1e-6"],
     "mapped sums": [
         "--mu",
@@ -132,36 +132,31 @@ AFTER = [
     ("predict", ["out.safetensors", "public.npz", "--out", "labels.npy"], None),
     ("ledger show", ["ledger.db"], r"\b[0-9a-f]{12}\b"),
     ("ledger show", ["ledger.db", "--json"], HASH),
-    ("ledger export", ["ledger.db"], HASH),
-    # Its other forms are functions of this one.
-    ("report", ["out.safetensors", "--out", "-", "--format", "json"], rf'(?<="selected": )\[[\d\s,\[\]"]*\]|{HASH}'),
+    ("ledger show", ["ledger.db", "--csv"], HASH),
+    # The other forms of a page are functions of this one.
+    ("show", ["out.safetensors", "--out", "page.json"], None),
 ]
 # Reports to the owner of private records, which differ by design, and the words in which their help forbids to publish
 # them. So do the labels of private rows, for which `predict` is no command of its own.
 OWNERS = {
-    "bench run": "no guarantee covers that",
-    "continual run": "no guarantee covers that",
+    "bench": "no guarantee covers that",
     "check": "For the data owner's eyes only",
     "embed": "they stay with their owner",  # what it prints is compared in test_cli_embed.py
     "table": "For the owner of the records only",
     "evaluate": "do not publish them",
 }
 # Commands that read no records but built-in or public ones.
-WITHOUT_RECORDS = {
-    *("audit", "bench report", "continual report", "demo", "encoders", "export", "ledger create", "plan", "serve")
-}
+WITHOUT_RECORDS = {*("audit", "demo", "encoders", "export", "ledger create", "plan", "serve")}
 
 
-def commands(group, path=()):
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
+def commands():
+    for name in COMMANDS:
+        for part, command in getattr(imported(name), "commands", {"": imported(name)}).items():
+            yield f"{name} {part}".rstrip(), command
 
 
 def test_every_command_is_compared_or_has_a_reason(cli):
-    found = dict(commands(COMMAND))
+    found = dict(commands())
     assert set(found) == {"fit", "train", "finetune", *(command for command, *_ in AFTER), *OWNERS, *WITHOUT_RECORDS}
     for name, words in OWNERS.items():
         assert words in " ".join(cli(*name.split(), "--help").stdout.split())
@@ -301,6 +296,8 @@ def facts(path, folder):
         return stat.S_IFMT(state.st_mode)
     if path.name == "out.safetensors.private.jsonl":
         return state.st_mode
+    if path.name == "page.json":
+        return state.st_mode, masked(path.read_text(), rf'(?<="selected": )\[[\d\s,\[\]"]*\]|{HASH}')
     if path.suffix == ".csv":
         return state.st_mode, masked(path.read_text(), LABELS)  # class names differ in length
     return state.st_mode, state.st_size, public_content(path)
@@ -380,8 +377,8 @@ def test_every_format_shows_only_what_is_released(layout, record, folders, asser
 def test_the_record_is_read(method, folders, trace):
     """Or equal traces would mean nothing."""
     pair = folders(neighbours("good", FITS[method]))
-    # A budget at which one record shows, in the place of the options "--rho R" or "--epsilon E --delta D".
-    options = ["--mu", "1e6", *FITS[method][4 if "--delta" in FITS[method] else 2 :]]
+    # A budget at which one record shows, in place of the options "--mu M" or "--epsilon E --delta D".
+    options = ["--mu", "1e3", *FITS[method][4 if "--delta" in FITS[method] else 2 :]]
     released = []
     for folder in pair:
         trace(folder, *fit(options))
@@ -402,7 +399,7 @@ def test_what_is_published_after_a_fit_shows_only_what_was_released(method, fold
         trace = assert_same(pair, [*command.split(), *arguments], released=released)
         assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
         if command == "predict":
-            assert trace.stdout in ("", "(released)\n" * len(PUBLIC))
+            assert trace.stdout in (f"Labels: {arguments[-1]}\n", "(released)\n" * len(PUBLIC))
 
 
 @pytest.fixture
@@ -728,7 +725,7 @@ def test_a_strict_training_tells_one_bit(source, raw_folders, assert_same):
             assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
             trace = assert_same(pair, train(["--mu", "1", "--options", "strict=true", *LEDGER], source), exit_code=4)
             assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
-            assert trace.stderr.startswith("dppl: error: --strict wants records that can all be used")
+            assert trace.stderr.startswith("dppl: error: strict wants records that can all be used")
             assert "out.safetensors" not in trace.files
 
 
@@ -861,7 +858,7 @@ def test_a_label_outside_the_classes_stops_finetuning_without_a_word_about_it(ne
 def test_a_strict_finetuning_tells_one_bit_and_is_not_charged(network_folders, assert_same, assert_same_finetuning):
     pair = network_folders([raw_neighbours(*ITEMS[item])[0] for item in ("unusable", "odd label")])
     trace = assert_same_finetuning(pair, ["--mu", "1", "--options", "strict=true", *LEDGER], exit_code=4)
-    assert trace.stderr.startswith("dppl: error: --strict wants records that can all be used")
+    assert trace.stderr.startswith("dppl: error: strict wants records that can all be used")
     assert json.loads(assert_same(pair, ["ledger", "show", "ledger.db", "--json"]).stdout)[0]["releases"] == []
 
 
