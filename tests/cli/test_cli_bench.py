@@ -155,5 +155,4 @@ def test_a_missing_extra_names_its_command(cli, error_line, monkeypatch):
 def test_the_help_names_every_configuration(cli):
     shown = " ".join(cli("bench", "--help").stdout.replace("│", " ").split())
     assert "For example:" in shown
-    streams = {name if name == "continual" else f"continual-{name}" for name in built_in_names(streams=True)}
-    assert all(name in shown for name in {*built_in_names(), *streams})
+    assert all(name in shown for name in built_in_names())

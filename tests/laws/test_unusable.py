@@ -9,6 +9,7 @@ from dppl.kernel import reading
 from laws.recipes import BY_NAME, FIRST, KINDS, SHARED, Table, each
 from laws.replay import watched
 from laws.streams import FIRST_OF_TASKS
+from loops import loop
 
 VALUES = np.array([np.nan, np.inf, -np.inf, 0.0])
 LEFT_OUT = [kind for kind in SHARED if kind.adjacency == "add-remove"]
@@ -60,7 +61,7 @@ def test_one_that_counts_is_noticed(kind, monkeypatch):
         check_left_out(kind)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.longdouble, np.int8, np.int64, bool])
+@loop("dtype", [np.float16, np.float32, np.longdouble, np.int8, np.int64, bool])
 def test_what_cannot_be_used_is_so_in_every_dtype(dtype):
     kind = FIRST[0]
     X, y = kind.records()
@@ -147,7 +148,10 @@ def test_a_search_scores_nothing_that_cannot_be_used(scoring):
     X, y = kind.records(60)
     for rows, any_count in ((X, True), (unusable(kind, np.nan, len(X)), False)):
         search = dppl.PrivateSearch(
-            kind.make(dppl.ApproxDP(5.0, 1e-5), random_state=None), {"pool": [1, 2]}, scoring=scoring, random_state=0
+            kind.make(dppl.ApproxDP(5.0, 1e-5), random_state=None),
+            {"lattice__pool": [1, 2]},
+            scoring=scoring,
+            random_state=0,
         )
         with watched() as uses:
             search.fit(rows, y)

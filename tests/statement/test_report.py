@@ -285,7 +285,9 @@ def test_the_largest_confusions_come_first_and_make_the_matrix():
 
 
 def test_every_classifier_that_can_be_saved_has_its_report(tmp_path):
-    search = dppl.PrivateSearch(dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-5), ["a", "b"]), {"rotation": [None]})
+    search = dppl.PrivateSearch(
+        dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-5), ["a", "b"]), {"lattice__rotation": [None]}
+    )
     texts = dppl.PrivateClassifier("python:none", dppl.ApproxDP(1.0, 1e-5), ["a", "b"])
     texts.model_ = fitted(["a", "b"])
     for model in (search.fit(np.eye(2), ["a", "b"]), texts):
@@ -360,7 +362,6 @@ def cell(method, accuracy, mu=1.0, seed=0, stream=None):
     [
         (("cell",), None),
         (("cell", "seed"), []),
-        (("e",), "1"),
         (("metrics",), []),
         (("metrics", "balanced_accuracy"), "0.3"),
     ],
@@ -407,7 +408,7 @@ def test_streams_have_a_panel_of_their_own_and_no_noise_is_a_reference(tmp_path)
     cells = [cell(name, 0.6, mu, stream=stream) for mu in (0.5, 2.0)] + [cell(name, 0.9, NO_NOISE, stream=stream)]
     path = tmp_path / "r.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in [cell("mean", 0.3), *cells]))
-    single, streamed = accuracy_over_budget(read_evidence(path), name, path.name)["panels"]
+    streamed, single = accuracy_over_budget(read_evidence(path), name, path.name)["panels"]
     assert single["name"] == "blobs, one, IR = 1"
     assert streamed["name"] == "blobs, one, after 2 tasks, class-incremental, IR = 1"
     assert [(one["label"], one["own"], one["private"]) for one in streamed["lines"]] == [

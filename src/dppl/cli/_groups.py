@@ -125,10 +125,10 @@ class Items:
     x: str | None = option("NAME", "Column of texts or images. Default: text, image, ...; of embeddings x.", None)
     read: list[str] = option(
         "NAME=VALUE",
-        "How DATA is read; may be repeated. kind: auto, images, csv, jsonl, parquet, text, datasets, arrays. split: of "
-        "a saved data set or of arrays. id: column of ids of records, not of persons; by default the row number, or "
-        "the path. encoding, delimiter: of a CSV, JSON lines or text file; by default UTF-8, or UTF-16 by its byte "
-        "order mark, and what the header shows.",
+        "How DATA is read; may be repeated. kind: auto, images, csv, jsonl, parquet, text, datasets. split: of a saved "
+        "data set. id: column of ids of records, not of persons; by default the row number, or the path. encoding, "
+        "delimiter: of a CSV, JSON lines or text file; by default UTF-8, or UTF-16 by its byte order mark, and what "
+        "the header shows.",
         (),
         typed={name: f"--read {name}" for name in _READING} | {"columns": "--x, --y, --groups and --read id"},
     )
@@ -189,11 +189,12 @@ class Method:
     )
     options: list[str] = option(
         "NAME=VALUE",
-        "A parameter of the method, as in Python (docs/methods.md); may be repeated: n_prototypes=3, rotation=auto, "
-        "adjacency=replace-one. unknown_labels=ignore leaves out records with a label outside --classes, at which a "
-        "fit stops otherwise. strict=true stops before anything is charged if one record cannot be used: one bit about "
-        "the records, which no guarantee covers. With --groups, max_classes_per_person=N: in how many classes a person "
-        "counts at most (docs/persons.md). random_state=N repeats the noise; such a model must not be released.",
+        "A parameter of the method, as in Python (docs/methods.md); may be repeated: n_prototypes=3, "
+        "adjacency=replace-one, lattice__rotation=auto. unknown_labels=ignore leaves out records with a label outside "
+        "--classes, at which a fit stops otherwise; unknown_labels=strict stops before anything is charged, also if a "
+        "record cannot be used, which is one bit about the records that no guarantee covers. With --groups, "
+        "max_classes_per_person=N: in how many classes a person counts at most (docs/persons.md). random_state=N "
+        "repeats the noise; such a model must not be released.",
         (),
     )
 
@@ -204,10 +205,10 @@ class Method:
                 f"takes the short names of methods; got {self.method}.", parameter="method", suggestion=short
             )
         options = named_values(self.options)
-        if rows is not None and self.method == "mean" and not options.keys() & {"center", "rotation"}:
+        if rows is not None and self.method == "mean" and not options.keys() & {"lattice__center", "lattice__rotation"}:
             raise ParameterError(
-                "has no effect with --method mean; add --options center=public or --options rotation=auto, or leave it "
-                "out.",
+                "has no effect with --method mean; add --options lattice__center=public or --options "
+                "lattice__rotation=auto, or leave it out.",
                 parameter="public",
             )
         return estimator_of(self.method, budget, classes, **given, **options)

@@ -31,7 +31,7 @@ def review(report: Callable[[], dict[str, Any]]) -> None:
         except OSError:
             raise ParameterError(
                 "shows private counts on a terminal and asks there, but this run has none; use dppl check before it, "
-                "or --options strict=true.",
+                "or --options unknown_labels=strict.",
                 parameter="review",
             ) from None
         screen = console(file=terminal)

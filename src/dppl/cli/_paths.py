@@ -92,12 +92,9 @@ def read_public_list(classes: Path | None) -> NDArray[Any]:
 
 
 def opened_source(data: Path, items: Items, columns: io.Columns, labels: Path | None) -> io.Source:
-    """Open a source as options say, and say how it is read if that was detected and is unusual."""
+    """Open a source as options say."""
     how = {name: value for name, value in items.how().items() if name != "id"}
-    source = io.open_source(data, columns=columns, labels=labels, **how)
-    if source.note is not None:
-        note(f"{source.note}; --read encoding=NAME and --read delimiter=CHAR name others.")
-    return source
+    return io.open_source(data, columns=columns, labels=labels, **how)
 
 
 def opened_labelled(data: Path, items: Labelled, groups: str | None = None) -> io.Source:

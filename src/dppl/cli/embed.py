@@ -30,11 +30,11 @@ class Embed:
 
     source: Path = argument(
         "SOURCE",
-        "Folder of images; .csv, .tsv, .jsonl, .parquet or .txt; folder of .parquet files, of a saved Hugging Face "
-        "data set, or of published arrays SPLIT_x.npy.",
+        "Folder of images; .csv, .tsv, .jsonl, .parquet or .txt; folder of .parquet files, or of a saved Hugging Face "
+        "data set.",
     )
     out: Path = option("TABLE", "Folder to write: a new one, or an unfinished one to continue.")
-    encoder: str | None = option("URI", "Frozen public encoder; not for arrays, which are embeddings already.", None)
+    encoder: str = option("URI", "Frozen public encoder.")
     rows: str = option(
         "float16|int8|float32",
         "How embeddings are stored; int8 takes a quarter of float32's space. Default float16.",
@@ -88,7 +88,7 @@ def embed(request: Embed) -> None:
     options = _options(request.options)
     precision = options.pop("precision", "auto")
     records = opened_source(request.source, request.items, request.items.columns(request.groups), request.items.labels)
-    encoder = None if request.encoder is None else loaded(request.encoder, request.device, precision)
+    encoder = loaded(request.encoder, request.device, precision)
     rows: Any = request.rows
     with resumable(out), embedding_bar(records) as progress:
         done = io.embed(records, encoder, out, rows=rows, progress=progress, engine=engine, **options)

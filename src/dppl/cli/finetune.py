@@ -55,8 +55,8 @@ class Finetune:
         "head (a new last layer), norm (scale and shift of normalisation layers) and conv (the largest weights of the "
         "convolutions; sparsity is their share), by default all. sampling_rate: probability with which a record takes "
         "part in a step, by default 0.1 with --epsilon and --delta, and 1 with --mu or a ledger. epochs, by default "
-        "200; clip; learning_rate; head_learning_rate; block: images that are computed at once. unknown_labels, strict "
-        "and random_state are as of `dppl fit`.",
+        "200; clip; learning_rate; head_learning_rate; block: images that are computed at once. unknown_labels and "
+        "random_state are as of `dppl fit`.",
         (),
     )
     items: Labelled
@@ -153,15 +153,16 @@ def finetune(request: Finetune) -> None:
 def _options(request: Finetune, kind: type[SparseFinetuner]) -> tuple[dict[str, Any], bool]:
     """Return the parameters that ``--options`` names, before a network is loaded, and whether the run is strict."""
     taken = {"module", "budget", "classes", "head", "batch_size", "augment"}
-    options = named_values(request.options, known=sorted({*kind._get_param_names(), "strict"} - taken))
-    strict = options.pop("strict", False)
+    options = named_values(request.options, known=sorted(set(kind._get_param_names()) - taken))
+    if strict := options.get("unknown_labels") == "strict":
+        del options["unknown_labels"]
     if isinstance(options.get("train"), str):
         options["train"] = (options["train"],)
     if "sparsity" in options and "conv" not in options.get("train", ("conv",)):
         raise ParameterError(
             "has no effect without conv in train; add it, or leave the sparsity out.", parameter="sparsity"
         )
-    return options, bool(strict)
+    return options, strict
 
 
 @contextmanager

@@ -5,18 +5,15 @@ from typing import TYPE_CHECKING
 from dppl._lazy import lazy
 
 if TYPE_CHECKING:
-    from dppl.io.fragments import Fragment
-    from dppl.io.labels import align_labels, read_classes
+    from dppl.io.labels import read_classes
     from dppl.io.messages import load_messages
-    from dppl.io.parts import PartedTable, TablePart, read_parts
     from dppl.io.person_ids import read_ids
-    from dppl.io.pipeline import Embedded, Window, embed, embed_windows
+    from dppl.io.pipeline import Embedded, embed, embed_windows
     from dppl.io.records import Columns, Record, Source
     from dppl.io.sample import Sample, load_sample
-    from dppl.io.shards import OtherOptions, SourceChanged
     from dppl.io.sorting import sort_table
     from dppl.io.sources import KINDS, has_columns, holds_embeddings, open_source
-    from dppl.io.tables import EmbeddingTable, read_table
+    from dppl.io.tables import EmbeddingTable, PartedTable, read_parts, read_table
     from dppl.io.writing import PERSON, ROWS, convert_table, write_table
 
 __all__ = [
@@ -26,16 +23,10 @@ __all__ = [
     "Columns",
     "Embedded",
     "EmbeddingTable",
-    "Fragment",
-    "OtherOptions",
     "PartedTable",
     "Record",
     "Sample",
     "Source",
-    "SourceChanged",
-    "TablePart",
-    "Window",
-    "align_labels",
     "convert_table",
     "embed",
     "embed_windows",
@@ -54,18 +45,15 @@ __all__ = [
 
 # Arrow and its file systems take as long to import as NumPy, and no help of a command needs them.
 _HOMES = {
-    "Fragment": "dppl.io.fragments",
-    **dict.fromkeys(["align_labels", "read_classes"], "dppl.io.labels"),
+    "read_classes": "dppl.io.labels",
     "load_messages": "dppl.io.messages",
-    **dict.fromkeys(["PartedTable", "TablePart", "read_parts"], "dppl.io.parts"),
     "read_ids": "dppl.io.person_ids",
-    **dict.fromkeys(["Embedded", "Window", "embed", "embed_windows"], "dppl.io.pipeline"),
+    **dict.fromkeys(["Embedded", "embed", "embed_windows"], "dppl.io.pipeline"),
     **dict.fromkeys(["Columns", "Record", "Source"], "dppl.io.records"),
     **dict.fromkeys(["Sample", "load_sample"], "dppl.io.sample"),
-    **dict.fromkeys(["OtherOptions", "SourceChanged"], "dppl.io.shards"),
     "sort_table": "dppl.io.sorting",
     **dict.fromkeys(["KINDS", "has_columns", "holds_embeddings", "open_source"], "dppl.io.sources"),
-    **dict.fromkeys(["EmbeddingTable", "read_table"], "dppl.io.tables"),
+    **dict.fromkeys(["EmbeddingTable", "PartedTable", "read_parts", "read_table"], "dppl.io.tables"),
     **dict.fromkeys(["PERSON", "ROWS", "convert_table", "write_table"], "dppl.io.writing"),
 }
 

@@ -30,10 +30,8 @@ from dppl.io import (
     Columns,
     Embedded,
     EmbeddingTable,
-    OtherOptions,
     Record,
     Source,
-    SourceChanged,
     embed,
     read_ids,
     read_table,
@@ -42,6 +40,7 @@ from dppl.io.decoding import quiet
 from dppl.io.left_out import LeftOut, as_line
 from dppl.io.pipeline import prepared
 from dppl.io.records import BadRecord
+from dppl.io.shards import OtherOptions, SourceChanged
 from dppl.kernel import ids_of_fit
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.reading import NOT_ALL_USABLE, class_codes, refuse_unusable_records
@@ -205,9 +204,9 @@ def train(
     )  # before hours of embedding
     typed = {name: value for name, value in _published(columns).items() if value is not None}
     kept = {COLUMNS: json.dumps(typed)} if typed else {}
-    classes = np.asarray(estimator.classes)
+    classes, strict = np.asarray(estimator.classes), estimator.unknown_labels == "strict"
     if not estimator.budget.is_zero:
-        check_records(source, encoder, classes, estimator.unknown_labels, strict=estimator.strict)
+        check_records(source, encoder, classes, estimator.unknown_labels, strict=strict)
     with work_in(folder, keep=keep):
         example_rows = None
         if examples is not None:  # first: they take less time than public rows
@@ -230,7 +229,7 @@ def train(
         left_out = b""
         if reads:
             with watch(source) as progress:
-                done = embed_all(source, encoder, folder / "private", workers, progress, strict=estimator.strict)
+                done = embed_all(source, encoder, folder / "private", workers, progress, strict=strict)
             rows = read_table(done.table)
             labels, groups = rows.y, read_ids(folder / "private", PERSON) if of_persons else None
             left_out = left_out_of(done.report, rows, classes, usable_rows(rows))

@@ -13,10 +13,10 @@ from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 from dppl.lab.experiments.cells import check_cells
 from dppl.lab.experiments.config import NO_NOISE, NON_PRIVATE, Cell, Experiment, load_experiment
+from dppl.lab.experiments.names import place_of, pool_name, ratio_name, series_name
 from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import DONE, FAILED, Result, read_results
 from dppl.lab.experiments.runner import run_experiment
-from dppl.lab.experiments.series import place_of, pool_name, ratio_name, series_name
 
 _CELLS_FAILED = 6
 # Seconds between two lines that say how much time is left.
@@ -151,10 +151,7 @@ def bench(request: Bench) -> None:
     if config.endswith(".jsonl"):
         _report(Path(config), out)
         return
-    streams = config.startswith("continual")
-    if Path(config).is_file():
-        streams = any(line.startswith("streams:") for line in Path(config).read_text("utf-8", "replace").splitlines())
-    _run(load_experiment(config, request.data, streams=streams), out, request.jobs, dry_run=request.dry_run)
+    _run(load_experiment(config, request.data), out, request.jobs, dry_run=request.dry_run)
 
 
 def _run(experiment: Experiment, out: Path | None, jobs: int | None, *, dry_run: bool) -> None:
@@ -227,7 +224,7 @@ class _View:
     def _line(self, result: Result) -> str:
         """Say which cell it was and what came out, so that no two cells of a run have the same line."""
         cell = result["cell"]
-        parts = [series_name({"cell": cell})]
+        parts = [series_name(cell)]
         if self._pools and cell["pool"]:
             parts.append(pool_name(cell["pool"]))
         # Data set, then what was done to it: stream, class sizes, budget, seed.

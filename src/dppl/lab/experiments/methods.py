@@ -5,39 +5,32 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dppl import lab
 from dppl.errors import ParameterError
+from dppl.estimators.parameters import with_options
 from dppl.estimators.public_data import PublicData, PublicValues
 from dppl.estimators.registry import BY_NAME, ENTRIES
 from dppl.kernel.privacy import Budget
 
-__all__ = ["ALL_METHODS", "METHODS", "STREAM_METHODS", "Choice", "Method", "Range", "checked_method", "label"]
+__all__ = ["ALL_METHODS", "METHODS", "STREAM_METHODS", "Method", "Range", "checked_method", "label"]
 
 # What the runner passes itself.
 _GIVEN = ("budget", "classes", "random_state")
 _PUBLIC_ROWS = PublicValues(np.zeros((1, 1), np.float32))
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A hyper-parameter that takes one of some values."""
-
-    values: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """A hyper-parameter between two numbers, searched on a logarithmic scale."""
 
     low: float
     high: float
 
 
-Space = Mapping[str, Choice | Range]
+Space = Mapping[str, Range | tuple[Any, ...]]  # a range, or the values to choose from
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +64,7 @@ class Method:
     @property
     def parameters(self) -> list[str]:
         """Names of the parameters that a configuration may set."""
-        names: list[str] = self._load()._get_param_names()
+        names = with_options(self._load()._get_param_names())
         return [name for name in names if name not in (*_GIVEN, *self.fixed)]
 
     def build(
@@ -86,7 +79,7 @@ class Method:
         given: dict[str, Any] = {}
         if self.private:
             given = {"budget": budget, "classes": classes, "public": public, "random_state": random_state}
-        return self._load()(**given, **self.fixed, **parameters)
+        return self._load()(**given, **self.fixed).set_params(**parameters)
 
     def needs_public(self, parameters: Mapping[str, Any]) -> bool:
         """Tell whether a fit with these parameters is impossible without public rows."""
@@ -111,12 +104,12 @@ class Method:
         return BY_NAME[self.estimator].load() if self.private else getattr(lab, self.estimator)
 
 
-_POOL = Choice((1, 2, 4, 8))
+_POOL = (1, 2, 4, 8)
 # Bounds on 1 + cosine, DPPL-v1's d_min and d_max; "auto" reads them off public rows.
-_CLIP = Choice(("auto", (0.0, 2.0), (1.0, 2.0), (1.0, 1.5), (1.1, 1.5), (1.2, 1.8), (1.5, 2.0)))
+_CLIP = ("auto", (0.0, 2.0), (1.0, 2.0), (1.0, 1.5), (1.1, 1.5), (1.2, 1.8), (1.5, 2.0))
 # DPPL-v1, section C.4.1.
-_K = Choice((1, 2, 3, 5, 10, 20))
-_STEPS = Choice((10, 40, 100))
+_K = (1, 2, 3, 5, 10, 20)
+_STEPS = (10, 40, 100)
 _CLIP_NORM = Range(0.1, 1.4)
 
 
@@ -139,16 +132,16 @@ _AS_PUBLISHED = {"adjacency": "replace-one"}
 METHODS: dict[str, Method] = {
     **_named("SoftmaxPrototypes"),
     **_named("SoftmaxPrototypes", "-alone", "{}, no public rows", public=False),
-    **_named("MeanPrototypes", space={"pool": _POOL}),
-    **_named("MeanPrototypes", "-replace-one", "{} as published (AAAI)", _AS_PUBLISHED, space={"pool": _POOL}),
+    **_named("MeanPrototypes", space={"lattice__pool": _POOL}),
+    **_named("MeanPrototypes", "-replace-one", "{} as published (AAAI)", _AS_PUBLISHED, space={"lattice__pool": _POOL}),
     **_named(
         "MeanPrototypes",
         "coinpress",
         "{}, CoinPress (v1)",
-        _AS_PUBLISHED | {"mechanism": "coinpress"},
-        space={"pool": _POOL},
+        _AS_PUBLISHED | {"coinpress": "dppl"},
+        space={"lattice__pool": _POOL},
     ),
-    **_named("PublicPrototypes", space={"clip": _CLIP, "pool": _POOL}),
+    **_named("PublicPrototypes", space={"clip": _CLIP, "lattice__pool": _POOL}),
     **_named(
         "PublicPrototypes",
         "-topk",
@@ -158,7 +151,7 @@ METHODS: dict[str, Method] = {
     ),
     **_named(
         "ProjectedPrototypes",
-        space={"share": Range(0.1, 0.9), "n_components": Choice((16, 64, None)), "steps": Choice((5, 20, 80))},
+        space={"share": Range(0.1, 0.9), "n_components": (16, 64, None), "steps": (5, 20, 80)},
     ),
     **_named(
         "LinearProbe",
@@ -170,15 +163,15 @@ METHODS: dict[str, Method] = {
     ),
     **_named(
         "LeastSquares",
-        space={"alpha": Range(1e-3, 1.0), "ridge": Range(1e-2, 1e3), "pool": _POOL},
+        space={"alpha": Range(1e-3, 1.0), "ridge": Range(1e-2, 1e3), "lattice__pool": _POOL},
     ),
     **_named(
         "FeatureCovariance",
-        space={"steps": Choice((3, 10, 30)), "learning_rate": Range(0.3, 10.0), "ridge": Range(1e-2, 1e3)},
+        space={"steps": (3, 10, 30), "learning_rate": Range(0.3, 10.0), "ridge": Range(1e-2, 1e3)},
     ),
     **_named(
         "Newton",
-        space={"steps": Choice((1, 3, 10)), "learning_rate": Range(0.1, 2.0), "ridge": Range(1e-2, 1e3)},
+        space={"steps": (1, 3, 10), "learning_rate": Range(0.1, 2.0), "ridge": Range(1e-2, 1e3)},
     ),
     **_named(
         "AdaMix",
@@ -218,7 +211,7 @@ def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] 
 
     >>> label("public-topk", {"n_prototypes": 5})
     'DPPL-Public top-5'
-    >>> label("mean", {"pool": 2})
+    >>> label("mean", {"lattice__pool": 2})
     'DPPL-Mean (pool 2)'
     >>> label("softmax", {}, {"source": 5, "wrong": "half"})
     'Softmax prototypes, from 5 examples a class, half of them wrong'
@@ -228,7 +221,7 @@ def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] 
     text = ALL_METHODS[name].label
     if name == "public-topk" and "n_prototypes" in rest:
         text = text.replace("top-K", f"top-{rest.pop('n_prototypes')}")
-    details = ", ".join(f"{key} {value}" for key, value in sorted(rest.items()))
+    details = ", ".join(f"{key.rpartition('__')[2]} {value}" for key, value in sorted(rest.items()))
     return (f"{text} ({details})" if details else text) + _examples_name(**examples or {})
 
 
