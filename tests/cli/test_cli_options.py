@@ -92,7 +92,7 @@ def test_a_mistyped_value_gets_a_suggestion(arguments, suggested, task, cli, err
             "dataset must be a name of 1 to 255 ASCII letters",
         ),
         (
-            ["embed", "photos", "--read", "kind=zip", "--out", "t"],
+            ["embed", "photos", "--encoder", "pixels", "--read", "kind=zip", "--out", "t"],
             lambda: dppl.io.open_source("photos", kind="zip"),
             "kind must be one of 'auto', 'images'",
         ),
@@ -117,7 +117,7 @@ def test_only_the_subject_of_a_message_is_translated(cli, error_line, tmp_path, 
     """A value that reads like a parameter stays as it was typed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
-    line = error_line(cli("embed", "photos", "--read", "kind=kind", "--out", "t"))
+    line = error_line(cli("embed", "photos", "--encoder", "pixels", "--read", "kind=kind", "--out", "t"))
     assert line.startswith("--read kind must be one of")
     assert line.endswith("got 'kind'.")
 

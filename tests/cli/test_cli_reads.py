@@ -69,9 +69,7 @@ def put(folder, name):
 @pytest.mark.parametrize("name", PARTLY)
 def test_a_strict_training_stops_before_the_charge_by_one_message(name, folder, cli, error_line):
     put(folder, name)
-    result = cli(
-        "train", "mails.csv", *TRAIN, "--options", "unknown_labels=strict", "--options", f"unknown_labels={labels}"
-    )
+    result = cli("train", "mails.csv", *TRAIN, "--options", "unknown_labels=strict")
     owners = "Here that is: dppl check mails.csv --classes classes.txt"
     assert (result.exit_code, error_line(result)) == (4, f"{STRICT} {owners}")
     assert (charges(folder), (folder / "m.safetensors").exists()) == (0, False)
@@ -186,17 +184,7 @@ def test_a_strict_fit_stops_before_the_charge_by_one_message(fault, relation, fo
     write_table(folder / "t.npz", rows, np.array(names))
     ledger = ["--ledger", "other.db", "--dataset", "wards"]
     Ledger(folder / "other.db", "wards", GaussianDP(1), adjacency="replace-one" if relation else "add-remove")
-    result = cli(
-        "fit",
-        "t.npz",
-        *FIT[:-4],
-        *ledger,
-        "--options",
-        "unknown_labels=strict",
-        "--options",
-        f"unknown_labels={labels}",
-        *relation,
-    )
+    result = cli("fit", "t.npz", *FIT[:-4], *ledger, "--options", "unknown_labels=strict", *relation)
     assert (result.exit_code, error_line(result)) == (4, STRICT)
     assert len(Ledger(folder / "other.db", "wards").releases()) == 0
 
