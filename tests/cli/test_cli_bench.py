@@ -13,7 +13,7 @@ from dppl.lab.experiments.runner import Summary
 CONFIG = """
 data: DATA
 datasets: [{name: blobs, encoder: none}]
-methods: [mean, {method: mean, pool: POOL}]
+methods: [mean, {method: mean, lattice__pool: POOL}]
 budgets: {e: [1, 4]}
 ir: [1]
 seeds: 1
@@ -79,8 +79,9 @@ def test_a_run_and_a_dry_run_find_bad_parameters_before_the_first_cell(cli, conf
     result = cli("bench", config(pool=-2), "--out", tmp_path / "r.jsonl", *options)
     assert result.exit_code == 2
     assert not (tmp_path / "r.jsonl").exists()
-    assert "mean with pool: -2, on data set 'blobs': pool must be an integer of at least 1; got -2" in error_line(
-        result
+    assert (
+        "mean with lattice__pool: -2, on data set 'blobs': pool must be an integer of at least 1; got -2"
+        in error_line(result)
     )
 
 

@@ -103,7 +103,11 @@ def test_wrong_usage_is_one_line(cli, error_line, arguments, code, told):
     [
         ("ContinualPrototypes", "MeanPrototypes", "got 'MeanPrototypes'"),
         ("{of: blobs, kind: shuffled, tasks: 2}", "split-cifar", "recipe must be one of cifar100-10x10"),
-        ("ContinualPrototypes", "ContinualPrototypes, pool: -2", "pool must be an integer of at least 1; got -2"),
+        (
+            "ContinualPrototypes",
+            "ContinualPrototypes, lattice__pool: -2",
+            "pool must be an integer of at least 1; got -2",
+        ),
     ],
 )
 def test_a_dry_run_finds_unknown_methods_recipes_and_bad_parameters(cli, config, error_line, before, after, told):
