@@ -451,35 +451,22 @@ def test_a_partial_file_makes_a_report_and_failures_are_listed(report):
     assert "&lt;b&gt;" in page
 
 
-def test_a_long_report_begins_with_links_to_its_parts(report):
-    _, text, page = report(record(data=name) for name in ("a", "b[1]", "c"))
-    links = re.findall(r"^ *- \[(.*)\]\(#(part-\d+)\)$", text, re.MULTILINE)
-    tasks = [title for title, _ in links].index("a, one")
-    assert [title for title, _ in links[tasks : tasks + 6]] == [
-        title for name in ("a", r"b\[1\]", "c") for title in (f"{name}, one", "Balanced test accuracy: IR = 1")
+def test_a_long_page_begins_with_links_to_its_parts(report):
+    _, _, page = report(record(data=name) for name in ("a", "b[1]", "c"))
+    links = re.findall(r'<a href="#(part-\d+)">(.*?)</a>', page)
+    tasks = [title for _, title in links].index("a, one")
+    titles = [title.replace("\N{NO-BREAK SPACE}", " ") for _, title in links[tasks : tasks + 6]]
+    assert titles == [
+        title for name in ("a", "b[1]", "c") for title in (f"{name}, one", "Balanced test accuracy: IR = 1")
     ]
-    assert text.index("- [Winner") < text.index("## Winner")
-    for target in (target for _, target in links):
-        assert text.count(f'<a id="{target}"></a>') == page.count(f'id="{target}"') == 1
-        assert f'href="#{target}"' in page
+    for target, _ in links:
+        assert page.count(f'id="{target}"') == 1
 
 
 def test_a_short_report_needs_no_links(report):
     _, text, page = report([record()])
     assert "](#" not in text
     assert "<nav>" not in page
-
-
-def test_captions_say_what_the_heads_of_their_tables_show(report):
-    budgets = ({"mu": 1.0}, {"epsilon": 2.0, "delta": 1e-5}, {"epsilon": 1.0})
-    _, text, _ = report(record("public", data=f"d{n}", budget=budget) for n, budget in enumerate(budgets))
-    captions = re.findall(r"^\*\*Balanced test accuracy: d\d.*Budgets: (.*)$", text, re.MULTILINE)
-    heads = re.findall(r"^\| method \| guarantee \| public rows \| (.*) \|$", text, re.MULTILINE)
-    assert [re.sub(r"[\d.]+", "", head) for head in heads] == [
-        "mu  (epsilon )", "epsilon  at delta e- (mu )", "pure epsilon  (at mu )",
-    ]  # fmt: skip
-    begins = ("mu, and in brackets its epsilon at delta = 1e-6.", "epsilon and delta, and", "pure epsilon, and")
-    assert [caption.startswith(begin) for caption, begin in zip(captions, begins, strict=True)] == [True] * 3
 
 
 def test_a_file_without_a_finished_cell_makes_none(report):
