@@ -16,7 +16,7 @@ BUDGET = {
     "finetune": 2259,
     "io": 4320,
     "kernel": 8168,
-    "lab": 5746,
+    "lab": 5592,
     "planning": 702,
     "prototypes": 1224,
     "serve": 1474,
