@@ -15,18 +15,9 @@ from dppl.cli._output import note
 from dppl.errors import InputError, ParameterError
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
-from dppl.io import (
-    Columns,
-    EmbeddingTable,
-    PartedTable,
-    Source,
-    holds_embeddings,
-    open_source,
-    read_classes,
-    read_ids,
-    read_table,
-)
+from dppl.io import Columns, EmbeddingTable, PartedTable, Source, open_source, read_classes, read_ids, read_table
 from dppl.io._places import is_url, shown_as
+from dppl.io.sources import holds_embeddings
 
 if TYPE_CHECKING:
     from dppl.cli._groups import Items, Labelled

@@ -13,7 +13,8 @@ from dppl.cli._owner import WARNING, print_report
 from dppl.cli._paths import check_inputs, ids_of_persons, opened_source
 from dppl.cli._progress import working
 from dppl.cli._request import argument, flag, option, request
-from dppl.io import holds_embeddings, read_classes, read_table
+from dppl.io import read_classes, read_table
+from dppl.io.sources import holds_embeddings
 
 
 @request("classes", "labels", "groups", "json")

@@ -18,7 +18,7 @@ from dppl.cli._request import argument, flag, option, request
 from dppl.cli.predict import DATA, is_table, opened_for
 from dppl.errors import InputError
 from dppl.evaluation import evaluate as compare
-from dppl.io import has_columns
+from dppl.io.sources import has_columns
 from dppl.predictions import predict_table, windows
 
 

@@ -22,7 +22,8 @@ from dppl.cli._progress import embedding_bar, working
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import InputError, ParameterError
 from dppl.finetune.workflow import Finetuned
-from dppl.io import Columns, Source, has_columns, holds_embeddings, read_parts
+from dppl.io import Columns, Source, read_parts
+from dppl.io.sources import has_columns, holds_embeddings
 from dppl.predictions import SUFFIXES, Predictions, Predictor, predict_source, predict_table
 from dppl.training.items import Items as TextsInMemory
 

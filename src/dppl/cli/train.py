@@ -33,7 +33,8 @@ from dppl.cli.ledger import tell_charge
 from dppl.encoders import Encoder
 from dppl.encoders.load import is_code
 from dppl.errors import InputError, ParameterError, UnknownLabelError
-from dppl.io import EmbeddingTable, Source, holds_embeddings, open_source, read_table
+from dppl.io import EmbeddingTable, Source, open_source, read_table
+from dppl.io.sources import holds_embeddings
 from dppl.training import workflow
 from dppl.training.descriptions import described, names_by_default, takes_examples
 

@@ -123,32 +123,13 @@ def open_source(
 
 
 def has_columns(path: str | Path, kind: str = "auto") -> bool:
-    """Return whether the records of a source lie in columns that have names.
-
-    Parameters
-    ----------
-    path : path-like
-    kind : str, default="auto"
-        As in `open_source`.
-    """
+    """Return whether the records of a source lie in columns that have names."""
     _validate.one_of(KINDS, kind=kind)
     return (_recognised(Path(path)) if kind == "auto" else kind) in _WITH_COLUMNS
 
 
 def holds_embeddings(path: Path, *, x: str = "x") -> bool:
-    """Return whether a file or folder is a table of embeddings, as every URL is; else it may hold raw records.
-
-    Parameters
-    ----------
-    path : Path
-    x : str, default="x"
-        Name of the column of embeddings.
-
-    Raises
-    ------
-    InputError
-        If a Parquet file cannot be read.
-    """
+    """Return whether a file or folder is a table of embeddings, as every URL is; else it may hold raw records."""
     suffix = path.suffix.lower()
     if is_url(path) or suffix in (".npy", ".npz") or (path.is_dir() and is_npy_pool(open_place(path))):
         return True
