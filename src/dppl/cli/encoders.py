@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from rich.table import Table
 
 from dppl.cli._output import console, print_json
@@ -31,7 +29,7 @@ def encoders(request: Encoders) -> None:
     """
     entries = list_encoders()
     if request.json:
-        print_json([asdict(entry) for entry in entries])
+        print_json([entry._asdict() for entry in entries])
         return
     table = Table(box=None, pad_edge=False)
     for name in ("name", "embeds", "features", "licence of weights", "installed"):
