@@ -78,8 +78,7 @@ def write_table(
     if texts and suffix != ".parquet":
         raise ParameterError("metadata must be empty for .npz; got some; write .parquet to keep metadata")
     table = EmbeddingTable.of(rows, labels, metadata=texts)
-    promise, hint = f"{target} must be writable", "check the folder, its permissions and free space"
-    with converting(promise, hint), atomic_file(target, overwrite=True) as file:
+    with converting(f"{target} must be writable", "check the folder"), atomic_file(target, overwrite=True) as file:
         _write(table, file, suffix, table.dtype.name)
 
 
