@@ -56,7 +56,7 @@ def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
         (("mean", "--mu", 0), 3),
         (("mean", "--epsilon", 1), 3),
         (("mean", "--rho", 1, "--runs", 1), 2),
-        (("mean", "--rho", 1, "--options", "mechanism=coinpress"), 2),
+        (("mean", "--rho", 1, "--options", "coinpress=dppl"), 2),
     ],
 )
 def test_wrong_usage_is_one_line(cli, arguments, code):
@@ -69,7 +69,7 @@ def test_wrong_usage_is_one_line(cli, arguments, code):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("mean", "--rho", 1, "--options", "mechanism=coinpress"), "only adjacency='replace-one' treats as public"),
+        (("mean", "--rho", 1, "--options", "coinpress=dppl"), "only adjacency='replace-one' treats as public"),
         (("median", "--rho", 1), "METHOD must be one of 'auto', 'softmax', 'mean', 'public'; got 'median'"),
     ],
 )

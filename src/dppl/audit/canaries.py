@@ -204,7 +204,7 @@ def worst_case(
     else:
         if any(isinstance(query, CoinPressMeans) for query in queries):
             data = Records(np.zeros((_COINPRESS_ROWS, dim)), np.repeat(classes[:1], _COINPRESS_ROWS))
-        if getattr(estimator, "form", None) == "released-first":  # prototypes that later releases depend on
+        if "first" in plan.measurements:  # prototypes that later releases depend on
             both = np.tile([row, opposite], (_SETTLED, 1))
             data = Records(both, np.tile([classes[-1], label], _SETTLED))
         if estimator.starts_from_examples and (examples or hasattr(estimator, "clip_quantile")):

@@ -184,12 +184,10 @@ def _facts(model: EmbeddingClassifier | Finetuned) -> list[tuple[str, Any]]:
     listed = f"{len(model.classes_)}: {', '.join(names)}{f' and {more} more' if more else ''}"
     if isinstance(model, Finetuned):
         said = model.description
-        of_a_stream = "stream" in said["parameters"]
-        parts, each = (["head", "norm"], ", for each task") if of_a_stream else (said["parameters"]["train"], "")
         return [
             ("estimator", said["estimator"]),
             ("classes", listed),
-            ("trained", f"{said['n_trained']} weights of {', '.join(parts)}{each}"),
+            ("trained", f"{said['n_trained']} weights of {', '.join(said['parameters']['train'])}"),
             ("training", _recipe(said)),
             ("network", "not named" if said["encoder"] is None else in_short(said["encoder"])),
             ("digest", said["module"]),
@@ -209,8 +207,7 @@ def _facts(model: EmbeddingClassifier | Finetuned) -> list[tuple[str, Any]]:
 
 def _recipe(said: dict[str, Any]) -> str:
     """Return how a network was trained; all of it is public."""
-    given = said["parameters"].get("stream", said["parameters"]).copy()
-    given |= given.pop("options", {})
+    given = said["parameters"]
     return (
         f"{said['n_steps']} steps ({given['epochs']:g} epochs), sampling rate {given['sampling_rate']:g}, expected "
         f"batch {given['batch_size']:g}, clip {given['clip']:g}, noise multiplier {said['noise_multiplier']:.4g}"

@@ -34,8 +34,6 @@ _NUMBERS = (
     *("learning_rate", "momentum", "clip"),
 )
 _SAVED = ("train", "head", *_NUMBERS)
-# Parameters and arrays of each class.
-_CONTENT = {"SparseFinetuner": ({*_SAVED}, {"values"}), "FilmEnsemble": ({"stream"}, {"values", "allowed"})}
 _RATE_UNIT = 2.0**-32  # coins are tossed at a multiple of it
 
 
@@ -81,11 +79,9 @@ def write(
         ) from None
 
 
-def read(
-    path: str | os.PathLike[str], module: Any, estimator: str = "SparseFinetuner"
-) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
-    """Return the description, guarantee and arrays of a file, if it is one of this class for this module."""
-    fields, guarantee, tensors = _read(path, (estimator,))
+def read(path: str | os.PathLike[str], module: Any) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
+    """Return the description, guarantee and arrays of a file, if it is one for this module."""
+    fields, guarantee, tensors = _read(path)
     check_module(module)
     if fields["module"] != module_digest(module):
         raise InputError(
@@ -98,10 +94,9 @@ def read(
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what a file says, and its sizes, after checking it; neither torch nor the network is read.
 
-    Sizes are the number of trained weights and of steps (of each task), and the noise of a step in multiples of the
-    clipping norm.
+    Sizes are the number of trained weights and of steps, and the noise of a step in multiples of the clipping norm.
     """
-    fields, guarantee, tensors = _read(path, tuple(_CONTENT))
+    fields, guarantee, tensors = _read(path)
     (release,) = guarantee.releases  # _read saw to that
     multiplier = release.parameters["noise_std"] / release.sensitivity
     sizes = {"n_trained": tensors["values"].shape[-1], "n_steps": release.times, "noise_multiplier": multiplier}
@@ -117,9 +112,7 @@ def is_finetuned(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def _read(
-    path: str | os.PathLike[str], estimators: tuple[str, ...]
-) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
     name = os.fspath(path)
     found = None
     if not os.path.isfile(name):
@@ -128,18 +121,13 @@ def _read(
         fields, tensors = tensor_file.read(name, _KEY) or ({}, {})
         guarantee = Guarantee.from_dict(fields["guarantee"])
         parameters, parts = fields["parameters"], (set(fields["parameters"]), set(tensors))
-        whole = fields["estimator"] in estimators and parts == _CONTENT[fields["estimator"]] and _is_whole(fields)
-        if (
-            whole
-            and _are_weights(tensors["values"])
-            and _is_of_trainings(guarantee)
-            and (fields["estimator"] != "SparseFinetuner" or _is_of(parameters, guarantee))
-        ):
+        whole = fields["estimator"] == "SparseFinetuner" and parts == ({*_SAVED}, {"values"}) and _is_whole(fields)
+        if whole and _are_weights(tensors["values"]) and _is_of_trainings(guarantee) and _is_of(parameters, guarantee):
             found = fields, guarantee, tensors
     except Exception:  # a file that was made to look like one may raise anything
         found = None
     if found is None:
-        raise ModelFileError(f"{name} is not a whole model of {' or '.join(estimators)}. Fetch or fit it again.")
+        raise ModelFileError(f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again.")
     return found
 
 
