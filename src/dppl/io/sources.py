@@ -123,13 +123,26 @@ def open_source(
 
 
 def has_columns(path: str | Path, kind: str = "auto") -> bool:
-    """Return whether the records of a source lie in columns that have names."""
+    """Return whether the records of a source lie in columns that have names.
+
+    Parameters
+    ----------
+    path, kind
+        As in `open_source`.
+    """
     _validate.one_of(KINDS, kind=kind)
     return (_recognised(Path(path)) if kind == "auto" else kind) in _WITH_COLUMNS
 
 
 def holds_embeddings(path: Path, *, x: str = "x") -> bool:
-    """Return whether a file or folder is a table of embeddings, as every URL is; else it may hold raw records."""
+    """Return whether a file or folder is a table of embeddings, as every URL is; else it may hold raw records.
+
+    Parameters
+    ----------
+    path : Path
+    x : str, default="x"
+        Name of the column of embeddings.
+    """
     suffix = path.suffix.lower()
     if is_url(path) or suffix in (".npy", ".npz") or (path.is_dir() and is_npy_pool(open_place(path))):
         return True
