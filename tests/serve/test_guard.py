@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError, ParameterError
-from dppl.serve import Limits, application, listen, models, open_model, read_token
+from dppl.serve import Limits, application, listen, models, open_model
 from dppl.serve.limits import RequestError
 from dppl.serve.requests import read_json, request_models
+from dppl.serve.server import read_token
 from serve.conftest import TOKEN, Client, basic, png, served
 
 ROUTES = ["/", "/health", "/metrics", "/model", "/openapi.json", "/predict", "/nothing"]
@@ -216,6 +217,16 @@ def test_the_page_loads_nothing_from_elsewhere(client):
 def test_bodies_that_are_refused(client, content, status, error):
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     refused(client.ask("POST", "/predict", body, {"Content-Type": "application/json"}), status, error)
+
+
+def test_a_refusal_names_the_field_and_its_rule(client):
+    row = [1.0] * 32
+    for content, said in [
+        ({"embeddings": row, "top": -1}, "top is not as /openapi.json describes it. Input should be greater than or"),
+        ({"embeddings": row, "texts": [SECRET]}, "Send one kind of items."),
+        ({"embeddings": row, SECRET: 1}, "It may have embeddings, texts, images, model, top, nearest, probabilities"),
+    ]:
+        assert said in client.post(**content).json()["message"]
 
 
 def test_numbers_at_the_edges_are_taken(client):

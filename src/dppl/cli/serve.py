@@ -52,12 +52,9 @@ def serve(request: Serve) -> None:
       dppl serve intents.safetensors digits.safetensors --port 9000
       dppl serve my.safetensors --host 0.0.0.0 --token token.txt
     """
-    from dppl.serve import (  # here, because the help of a command needs no scikit-learn
-        listen,
-        open_model,
-        read_token,
-    )
+    from dppl.serve import listen, open_model  # here, because the help of a command needs no scikit-learn
     from dppl.serve import serve as run
+    from dppl.serve.server import read_token
 
     models, encoder = request.models, request.encoder
     check_inputs(*models)

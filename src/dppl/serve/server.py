@@ -19,10 +19,8 @@ from dppl.serve.models import Served
 
 __all__ = ["application", "listen", "read_token", "serve"]
 
-_SHORTEST = 16
+_SHORTEST = 16  # characters of a token
 _ENVIRONMENT = "env:"
-_BACKLOG = 2048
-_IDLE_SECONDS = 5  # that a connection without a request is kept
 
 
 def application(models: Sequence[Served], limits: Limits | None = None, token: str | None = None) -> Any:
@@ -54,19 +52,9 @@ def application(models: Sequence[Served], limits: Limits | None = None, token: s
 
 
 def read_token(source: str) -> str:
-    """Read the token from a file or an environment variable: a command line is shown to all users of a machine.
+    """Read the token from a file that holds nothing else, or from the environment variable of ``env:NAME``.
 
-    Parameters
-    ----------
-    source : str
-        Path of a file that holds the token alone, or ``env:NAME``.
-
-    Raises
-    ------
-    ParameterError
-        If the variable is not set, others may read the file, or the token is short or has odd characters.
-    FileNotFoundError
-        If there is no such file.
+    A command line is no place for it, which is shown to all users of a machine.
     """
     if source.startswith(_ENVIRONMENT):
         token = os.environ.get(source.removeprefix(_ENVIRONMENT))
@@ -120,7 +108,7 @@ def listen(host: str, port: int, *, has_token: bool) -> socket.socket:
             parameter="host",
         )
     try:
-        return socket.create_server(address, family=family, backlog=_BACKLOG)
+        return socket.create_server(address, family=family, backlog=2048)
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise InputError(f"cannot bind to port {port} of {host}: {reason}; choose another.") from None
@@ -179,7 +167,7 @@ def server_of(models: Sequence[Served], token: str | None, limits: Limits) -> An
         lifespan="on",
         http=_idle_timeout_protocol(limits.seconds),
         proxy_headers=False,
-        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_keep_alive=5,
         timeout_graceful_shutdown=int(limits.seconds) + 1,
     )
     return uvicorn.Server(config)
