@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from dppl._lazy import lazy
 
 if TYPE_CHECKING:
-    from dppl.finetune.norms import to_group_norm
+    from dppl.finetune.layers import to_group_norm
     from dppl.finetune.selection import select_weights
     from dppl.finetune.sparse import SparseFinetuner
     from dppl.finetune.trainer import DPTrainer
@@ -15,7 +15,7 @@ __all__ = ["DPTrainer", "SparseFinetuner", "select_weights", "to_group_norm"]
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "to_group_norm": "dppl.finetune.norms",
+        "to_group_norm": "dppl.finetune.layers",
         "select_weights": "dppl.finetune.selection",
         "SparseFinetuner": "dppl.finetune.sparse",
         "DPTrainer": "dppl.finetune.trainer",

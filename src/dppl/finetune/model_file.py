@@ -33,25 +33,15 @@ _NUMBERS = (
     *("sparsity", "block", "batch_size", "sampling_rate", "epochs", "warmup_epochs", "head_learning_rate"),
     *("learning_rate", "momentum", "clip"),
 )
-_SAVED = ("train", "head", *_NUMBERS)
+SAVED = ("train", "head", *_NUMBERS)
 # Parameters and arrays of each class.
-_CONTENT = {"SparseFinetuner": ({*_SAVED}, {"values"}), "FilmEnsemble": ({"stream"}, {"values", "allowed"})}
+_CONTENT = {"SparseFinetuner": ({*SAVED}, {"values"}), "FilmEnsemble": ({"stream"}, {"values", "allowed"})}
 _RATE_UNIT = 2.0**-32  # coins are tossed at a multiple of it
 
 
 def module_digest(module: Any) -> str:
     """Return the SHA-256 of the weights and buffers of a module, with their names."""
     return tensors_digest("", module.state_dict().items())
-
-
-def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Write a fitted model; see `SparseFinetuner.save`."""
-    from dppl.estimators.base import as_json  # here, because reading a model file needs no scikit-learn
-
-    parameters = {name: as_json(getattr(model, name)) for name in _SAVED}
-    parameters |= {"train": sorted(model.train), "sampling_rate": model.sampling_rate_}
-    values = np.concatenate(list(weights_of(model.module_, model.selection_).values()))
-    write(model, path, parameters, {"values": values}, overwrite=overwrite)
 
 
 def write(
@@ -121,57 +111,44 @@ def _read(
     path: str | os.PathLike[str], estimators: tuple[str, ...]
 ) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
     name = os.fspath(path)
-    found = None
     if not os.path.isfile(name):
         raise FileNotFoundError(f"there is no model file {name}.")
+    whole = False
     try:
         fields, tensors = tensor_file.read(name, _KEY) or ({}, {})
         guarantee = Guarantee.from_dict(fields["guarantee"])
-        parameters, parts = fields["parameters"], (set(fields["parameters"]), set(tensors))
-        whole = fields["estimator"] in estimators and parts == _CONTENT[fields["estimator"]] and _is_whole(fields)
-        if (
-            whole
-            and _are_weights(tensors["values"])
-            and _is_of_trainings(guarantee)
-            and (fields["estimator"] != "SparseFinetuner" or _is_of(parameters, guarantee))
-        ):
-            found = fields, guarantee, tensors
+        whole = fields["estimator"] in estimators and _is_whole(fields, guarantee, tensors)
     except Exception:  # a file that was made to look like one may raise anything
-        found = None
-    if found is None:
+        pass
+    if not whole:
         raise ModelFileError(f"{name} is not a whole model of {' or '.join(estimators)}. Fetch or fit it again.")
-    return found
+    return fields, guarantee, tensors
 
 
-def _is_whole(fields: dict[str, Any]) -> bool:
-    classes, encoder = fields["classes"], fields["encoder"]
-    return (
-        fields["format"] == _FORMAT
-        and isinstance(fields["module"], str)
-        and isinstance(fields["written_by"], str)
-        and isinstance(classes, list)
+def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, NDArray[Any]]) -> bool:
+    """Check the parts of a file, and that a recipe is the one whose noise the guarantee states."""
+    parameters, classes, values = fields["parameters"], fields["classes"], tensors["values"]
+    if (
+        fields["format"] != _FORMAT
+        or (set(parameters), set(tensors)) != _CONTENT[fields["estimator"]]
+        or not all(isinstance(fields[name], str) for name in ("module", "written_by"))
+        or not (fields["encoder"] is None or isinstance(fields["encoder"], str))
+        or not isinstance(classes, list)
         # One kind of label, all different, in the order of the logits.
-        and public_classes(classes).tolist() == classes
-        and (encoder is None or isinstance(encoder, str))
-    )
-
-
-def _are_weights(values: NDArray[Any]) -> bool:
-    return values.dtype == np.float32 and bool(np.isfinite(values).all())
-
-
-def _is_of_trainings(guarantee: Guarantee) -> bool:
-    return len(guarantee.releases) == 1 and guarantee.adjacency == "add-remove" and guarantee.stays_within_budget()
-
-
-def _is_of(parameters: dict[str, Any], guarantee: Guarantee) -> bool:
-    """Tell whether a recipe is the one whose noise the guarantee states."""
-    if any(isinstance(parameters[name], bool) or not isinstance(parameters[name], int | float) for name in _NUMBERS):
+        or public_classes(classes).tolist() != classes
+        or values.dtype != np.float32
+        or not np.isfinite(values).all()
+        or len(guarantee.releases) != 1
+        or guarantee.adjacency != "add-remove"
+        or not guarantee.stays_within_budget()
+    ):
         return False
-    (release,) = guarantee.releases
-    rate = parameters["sampling_rate"]
+    if fields["estimator"] != "SparseFinetuner":
+        return True
+    (release,), rate = guarantee.releases, parameters["sampling_rate"]
     return (
-        release.parameters["noise_std"] > 0
+        all(type(parameters[name]) in (int, float) for name in _NUMBERS)
+        and release.parameters["noise_std"] > 0
         and abs(release.parameters.get("sampling_rate", 1.0) - rate) <= _RATE_UNIT
         and release.times == n_steps(parameters["epochs"], rate)
     )
@@ -185,24 +162,23 @@ def n_steps(epochs: float, rate: float) -> int:
 def restored(model: SparseFinetuner, guarantee: Guarantee, values: NDArray[np.float32]) -> SparseFinetuner:
     """Return the model as it was after its fit."""
     classes = np.array(model.classes)
-    misfit = ModelFileError("the trained weights or the parameters of the file do not fit the module.")
     try:
         _validate.positive_integer(block=model.block)
         # A head has more weights than it has outputs and inputs, so none is made that the file does not fill.
-        if "head" in model.train and len(classes) * _width(model) > values.size:
-            raise misfit
-        module, selection = model._selected(len(classes))
+        if "head" in model.train:
+            head = model.module.get_submodule(head_of(model.module, model.head))
+            fits = len(classes) * head.in_features <= values.size
+        else:
+            fits = True
+        if fits:
+            module, selection = model._selected(len(classes))
+            fits = values.shape == (sum(len(part) for part in weights_of(module, selection).values()),)
     except (ParameterError, TypeError):
-        raise misfit from None
-    if values.shape != (sum(len(part) for part in weights_of(module, selection).values()),):
-        raise misfit
+        fits = False
+    if not fits:
+        raise ModelFileError("the trained weights or the parameters of the file do not fit the module.")
     set_weights(module, selection, values)
     model.module_, model.selection_ = module.requires_grad_(False), dict(selection)
     model.sampling_rate_ = float(model.sampling_rate or 1.0)  # every file states one
     model.classes_, model.guarantee_ = classes, guarantee
     return model
-
-
-def _width(model: SparseFinetuner) -> int:
-    """Return the number of inputs of the head."""
-    return int(model.module.get_submodule(head_of(model.module, model.head)).in_features)

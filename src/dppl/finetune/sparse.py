@@ -18,12 +18,13 @@ from sklearn.utils.validation import check_is_fitted
 from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import InputError, ParameterError
+from dppl.estimators.base import as_json
 from dppl.estimators.parameters import parameters
 from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs, logits_of
 from dppl.finetune.networks import Network, load_network
-from dppl.finetune.selection import PARTS, Part, Selection, check_module, head_of, select_weights
+from dppl.finetune.selection import PARTS, Part, Selection, check_module, head_of, select_weights, weights_of
 from dppl.finetune.trainer import DPTrainer, TrainingPlan
 from dppl.kernel import reading
 from dppl.kernel.privacy import ApproxDP, Budget, Guarantee
@@ -299,7 +300,10 @@ class SparseFinetuner(NetworkClassifier):
                     f"{network.fingerprint.uri} is not the public module of the fit; its weights have another digest."
                 )
             self.encoder_ = network.fingerprint.text()
-        model_file.save(self, path, overwrite=overwrite)
+        parameters = {name: as_json(getattr(self, name)) for name in model_file.SAVED}
+        parameters |= {"train": sorted(self.train), "sampling_rate": self.sampling_rate_}
+        values = np.concatenate(list(weights_of(self.module_, self.selection_).values()))
+        model_file.write(self, path, parameters, {"values": values}, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], module: Any) -> Self:

@@ -21,7 +21,7 @@ from dppl.errors import BudgetError, InputError, ParameterError
 from dppl.estimators.parameters import parameters
 from dppl.finetune.checkpoint import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords, fit_for_release
-from dppl.finetune.refusals import refuse
+from dppl.finetune.layers import refuse
 from dppl.finetune.selection import Selection, check_module, set_weights, weights_of
 from dppl.finetune.tensor_file import as_json
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
