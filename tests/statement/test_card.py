@@ -97,7 +97,7 @@ def test_examples_of_the_classes_are_on_the_card(description):
     classes = description["classes"]
     counts = [2] + [0] * (len(classes) - 1)
     card = model_card(description | {"examples": {"counts": counts, "texts": None}})
-    assert f"| public examples of the classes | 2, for 1 of {len(classes)} classes |" in card
+    assert f"| public examples | 2, for 1 of {len(classes)} classes |" in card
     assert "public descriptions" not in card
     texts = [["a|b", "<i>"], *[[]] * (len(classes) - 1)]
     card = model_card(description | {"examples": {"counts": counts, "texts": texts}})

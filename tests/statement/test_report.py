@@ -498,12 +498,13 @@ def test_the_share_of_an_approximate_budget_goes_with_what_is_left(tmp_path):
     assert share < 0.3  # half of the epsilon
 
 
-def test_a_gallery_is_for_models_that_select():
+def test_a_gallery_is_for_models_that_select(tmp_path):
+    (tmp_path / "pool.txt").write_text("one\ntwo\n")
     with pytest.raises(ParameterError, match="selects none"):
-        fitted(["a", "b"]).report(public="anywhere")
+        fitted(["a", "b"]).report(public=tmp_path / "pool.txt")
     model = dppl.PublicPrototypes(dppl.PureDP(1.0), [0, 1], public=PublicData(P)).fit(X, Y % 2)
     with pytest.raises(ParameterError, match="with ids"):
-        model.report(public="anywhere")
+        model.report(public=tmp_path / "pool.txt")
     page = model.report().html()
     assert "What stands for the classes" in page
     assert ", ".join(map(str, model.public_indices_[0])) in page
@@ -514,12 +515,12 @@ def test_a_gallery_has_as_many_classes_as_fit():
     rng = np.random.default_rng(0)
     noise = image.fromarray(rng.integers(0, 255, (200, 100, 3), np.uint8))  # which no format makes small
     names = [f"c{place}" for place in range(200)]
-    found = gallery_of(names, [["one"]] * 200, {"one": noise}, "image")
+    found = gallery_of([(name, [("one", noise)]) for name in names], "image")
     assert 5 < len(found["classes"]) < 200
     assert len(found["classes"]) + found["n_left_out"] == 200
     assert len(json.dumps(found)) < 140_000
     clear = image.new("RGBA", (8, 8), (0, 0, 0, 0))
-    page = Report({**fitted(["a"]).report().dict(), "gallery": gallery_of(["a"], [["i"]], {"i": clear}, "image")})
+    page = Report({**fitted(["a"]).report().dict(), "gallery": gallery_of([("a", [("i", clear)])], "image")})
     assert 'alt="public image i"' in page.html()
     VALIDATOR.validate(page.dict())
 
@@ -537,7 +538,7 @@ def worst(n_classes, letter):
             evaluation=evaluation_of(evaluated(names), names),
             accuracy=panels(40, lines=20),
             ledger=account(200),
-            gallery=gallery_of(names, [["i"] * 3] * n_classes, {"i": "𝔊" * 1000}, "text"),
+            gallery=gallery_of([(name, [("i", "𝔊" * 1000)] * 3) for name in names], "text"),
         )
     )
 
