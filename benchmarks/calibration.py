@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dppl import ApproxDP, MeanPrototypes, PublicData, PublicPrototypes, SoftmaxPrototypes
+from dppl import ApproxDP, LatticeOptions, MeanPrototypes, PublicData, PublicPrototypes, SoftmaxPrototypes
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
 from dppl.errors import WeakBudgetWarning
 from dppl.lab import GlobalAdapt, LeastSquares, ProjectedPrototypes
@@ -27,7 +27,7 @@ PUBLIC_ROWS = 10_000
 METHODS = {
     "SoftmaxPrototypes": (SoftmaxPrototypes, {}, True),
     "MeanPrototypes": (MeanPrototypes, {}, False),
-    "MeanPrototypes, public centre": (MeanPrototypes, {"center": "public"}, True),
+    "MeanPrototypes, public centre": (MeanPrototypes, {"lattice": LatticeOptions(center="public")}, True),
     "PublicPrototypes": (PublicPrototypes, {}, True),
     "PublicPrototypes, 5 rows": (PublicPrototypes, {"n_prototypes": 5}, True),
     "ProjectedPrototypes": (ProjectedPrototypes, {"n_components": 128}, False),

@@ -18,7 +18,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import dppl
-from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP, SoftmaxPrototypes
+from dppl import (
+    ApproxDP,
+    GaussianDP,
+    LatticeOptions,
+    MeanPrototypes,
+    PublicData,
+    PublicPrototypes,
+    PureDP,
+    SoftmaxPrototypes,
+)
 from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
 from dppl.estimators.public_data import public_rows_at
@@ -355,7 +364,7 @@ def test_a_damaged_part_stops_the_fit_and_is_named(engine, folder, tmp_path, req
 REFUSED = {
     "a selection without public rows": (PublicPrototypes(PureDP(1.0), CLASSES), {}, "selects among public rows"),
     "coinpress": (
-        MeanPrototypes(BUDGET, CLASSES, mechanism="coinpress", adjacency="replace-one"),
+        MeanPrototypes(BUDGET, CLASSES, coinpress="dppl", adjacency="replace-one"),
         {},
         "sums over them",
     ),
@@ -671,7 +680,9 @@ class Afar:
             yield place, value
 
 
-@pytest.mark.parametrize(("options", "there"), [({}, True), ({"center": "public"}, False)], ids=["usual", "control"])
+@pytest.mark.parametrize(
+    ("options", "there"), [({}, True), ({"lattice": LatticeOptions(center="public")}, False)], ids=["usual", "control"]
+)
 def test_the_driver_reads_no_public_rows(options, there, folder, pool, monkeypatch):
     """Neither for the bounds nor those that were selected; a centre that is found from them is the exception."""
     engine, reads = Afar(), []

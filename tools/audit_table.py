@@ -198,7 +198,7 @@ CONFIGURATIONS = (
     fitted(MeanPrototypes(ApproxDP(4.0, 1e-5), _ONE)),
     fitted(MeanPrototypes(GaussianDP(2.0), _ONE, adjacency=_REPLACE_ONE)),
     fitted(MeanPrototypes(ApproxDP(4.0, 1e-5), _ONE, adjacency=_REPLACE_ONE)),
-    fitted(MeanPrototypes(GaussianDP(2.0), _ONE, adjacency=_REPLACE_ONE, mechanism="coinpress")),
+    fitted(MeanPrototypes(GaussianDP(2.0), _ONE, adjacency=_REPLACE_ONE, coinpress="dppl")),
     fitted(MeanPrototypes(GaussianDP(2.0), _ONE), ", a person of 50 records", **_PERSON),
     in_one_run(MeanPrototypes(ApproxDP(4.0, 1e-5), _MANY)),
     in_one_run(MeanPrototypes(ApproxDP(4.0, 1e-5), _MANY, adjacency=_REPLACE_ONE)),

@@ -11,7 +11,7 @@ BUDGET = {
     "cli": 3751,
     "continual": 1449,
     "encoders": 2368,
-    "estimators": 2206,
+    "estimators": 2239,
     "export": 898,
     "finetune": 2259,
     "io": 4828,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import statement as statement
     from dppl import testing as testing
     from dppl import training as training
-    from dppl.estimators import Classifier, PrivateSearch, PublicData, load
+    from dppl.estimators import Classifier, LatticeOptions, PrivateSearch, PublicData, load
     from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
     from dppl.planning import plan_budget
     from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
@@ -34,6 +34,7 @@ __all__ = [
     "Classifier",
     "GaussianDP",
     "Guarantee",
+    "LatticeOptions",
     "Ledger",
     "MeanPrototypes",
     "PrivateClassifier",
@@ -67,7 +68,7 @@ _PACKAGES = (
     "training",
 )
 _HOMES = {
-    **dict.fromkeys(["Classifier", "PrivateSearch", "PublicData", "load"], "dppl.estimators"),
+    **dict.fromkeys(["Classifier", "LatticeOptions", "PrivateSearch", "PublicData", "load"], "dppl.estimators"),
     **dict.fromkeys(["ZCDP", "ApproxDP", "GaussianDP", "Guarantee", "Ledger", "PureDP"], "dppl.kernel.privacy"),
     **dict.fromkeys(["MeanPrototypes", "PublicPrototypes", "SoftmaxPrototypes"], "dppl.prototypes"),
     "PrivateClassifier": "dppl.training",

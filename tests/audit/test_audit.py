@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, LatticeOptions, MeanPrototypes, PublicPrototypes, PureDP
 from dppl.audit import (
     Canary,
     Records,
@@ -83,7 +83,7 @@ def test_public_prototypes_keep_their_epsilon():
     "estimator",
     [
         MeanPrototypes(ZCDP(2.0), [3, 1, 2], adjacency="replace-one", metric="euclidean"),
-        MeanPrototypes(ZCDP(2.0), ["a"], adjacency="replace-one", mechanism="coinpress"),
+        MeanPrototypes(ZCDP(2.0), ["a"], adjacency="replace-one", coinpress="dppl"),
         PublicPrototypes(PureDP(3.0), ["a", "b"], adjacency="replace-one"),
         PublicPrototypes(PureDP(3.0), ["a"], n_prototypes=3),
         PublicPrototypes(PureDP(3.0), ["a"], n_prototypes=3, adjacency="replace-one"),
@@ -249,7 +249,7 @@ def test_audits_that_cannot_mean_anything_are_refused():
         audit_in_one_run(mean, data, orthogonal_canaries(mean), n_guesses=18)
     with pytest.raises(ParameterError, match="needs a list of classes"):
         worst_case(MeanPrototypes(ZCDP(1.0)))
-    with pytest.raises(ParameterError, match="no pool, center or rotation"):
-        worst_case(PublicPrototypes(ZCDP(1.0), ["a"], rotation="auto"))
+    with pytest.raises(ParameterError, match="and no lattice"):
+        worst_case(PublicPrototypes(ZCDP(1.0), ["a"], lattice=LatticeOptions(rotation="auto")))
     with pytest.raises(ParameterError, match="are for MeanPrototypes"):
         orthogonal_canaries(PublicPrototypes(ZCDP(1.0), ["a"]))

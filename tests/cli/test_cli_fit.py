@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dppl
-from dppl import PublicData
+from dppl import LatticeOptions, PublicData
 from dppl.cli._progress import working
 from dppl.io import EmbeddingTable, read_classes, write_table
 from dppl.statement.words import in_short
@@ -48,28 +48,28 @@ SAME = {
             "--options",
             "adjacency=replace-one",
             "--options",
-            "mechanism=coinpress",
+            "coinpress=dppl",
             "--options",
             "metric=euclidean",
         ],
-        lambda task: dppl.MeanPrototypes(
-            dppl.ZCDP(2.0), adjacency="replace-one", mechanism="coinpress", metric="euclidean"
-        ),
+        lambda task: dppl.MeanPrototypes(dppl.ZCDP(2.0), adjacency="replace-one", coinpress="dppl", metric="euclidean"),
     ),
     "mapped": (
         [
             "--rho",
             "1",
             "--options",
-            "pool=2",
+            "lattice__pool=2",
             "--options",
-            "rotation=5",
+            "lattice__rotation=5",
             "--options",
-            "center=public",
+            "lattice__center=public",
             "--unknown-labels",
             "ignore",
         ],
-        lambda task: dppl.MeanPrototypes(dppl.ZCDP(1.0), pool=2, rotation=5, center="public", unknown_labels="ignore"),
+        lambda task: dppl.MeanPrototypes(
+            dppl.ZCDP(1.0), lattice=LatticeOptions(pool=2, rotation=5, center="public"), unknown_labels="ignore"
+        ),
     ),
     "softmax": (
         ["--mu", "1", "--method", "softmax"],
@@ -102,9 +102,11 @@ SAME = {
             "--options",
             "clip=0.5,1.75",
             "--options",
-            "rotation=auto",
+            "lattice__rotation=auto",
         ],
-        lambda task: dppl.PublicPrototypes(dppl.ZCDP(1.0), n_prototypes=3, clip=(0.5, 1.75), rotation="auto"),
+        lambda task: dppl.PublicPrototypes(
+            dppl.ZCDP(1.0), n_prototypes=3, clip=(0.5, 1.75), lattice=LatticeOptions(rotation="auto")
+        ),
     ),
 }
 
@@ -113,7 +115,7 @@ SAME = {
 def test_a_seeded_fit_writes_the_bytes_of_the_python_api(name, task, cli):
     options, build = SAME[name]
     estimator = build(task)
-    uses_public = not isinstance(estimator, dppl.MeanPrototypes) or estimator.center is not None
+    uses_public = not isinstance(estimator, dppl.MeanPrototypes) or estimator.lattice is not None
     public = ["--public", task.public] if uses_public else []
     result = cli(*fit_arguments(task, *options, *public, "--random-state", 3))
     said = estimator.budget.weakness
@@ -267,8 +269,8 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         (["--epsilon", "1e-200", "--delta", "1e-300"], 3, ""),
         (["--rho", "1", "--method", "median"], 2, "'auto', 'softmax', 'mean', 'public'"),
         (["--rho", "1", "--method", "public"], 2, "--public"),
-        (["--rho", "1", "--options", "center=public"], 2, "center='public' is fitted on public rows"),
-        (["--rho", "1", "--options", "rotation=left"], 2, "rotation must be"),
+        (["--rho", "1", "--options", "lattice__center=public"], 2, "center='public' is fitted on public rows"),
+        (["--rho", "1", "--options", "lattice__rotation=left"], 2, "rotation must be"),
         (["--rho", "1", "--public", "{public}"], 2, "--public has no effect"),
         (["--rho", "1", "--examples", "{folder}/ex.npz"], 2, "public.examples is for methods that start from examples"),
         (
@@ -320,18 +322,18 @@ def test_an_unknown_label_can_be_left_out(task, cli):
             "adjacency must be one of 'add-remove', 'replace-one'; got",
         ),
         (
-            ["--rho", "1", "--options", "mechanism=coinpress"],
+            ["--rho", "1", "--options", "coinpress=dppl"],
             2,
-            "mechanism='coinpress' divides by class sizes, which only a",
+            "coinpress='dppl' divides by class sizes, which only a",
         ),
         (["--epsilon", "1", "--method", "auto"], 2, "--public is required: PublicPrototypes selects among public rows"),
         (
-            ["--rho", "1", "--method", "auto", "--options", "pool=2"],
+            ["--rho", "1", "--method", "auto", "--options", "lattice__pool=2"],
             2,
             "--options must be parameters of SoftmaxPrototypes",
         ),
         (["--rho", "1", "--unknown-labels", "guess"], 2, "--unknown-labels must be one of"),
-        (["--rho", "1", "--options", "pool=9"], 2, "pool must be"),
+        (["--rho", "1", "--options", "lattice__pool=9"], 2, "pool must be"),
         (["--rho", "1", "--random-state", "-1"], 2, "--random-state"),
         (["--rho", "1", "--frobnicate"], 2, " Try: dppl fit --help"),
         (["--rho", "1", "--x", "rows"], 4, "'rows'"),
@@ -690,7 +692,7 @@ def test_examples_of_another_encoder_are_refused(task, cli, error_line):
     [
         ["--options", f"pool={2}"],
         ["--options", "adjacency=replace-one"],
-        ["--options", f"rotation={1}"],
+        ["--options", f"lattice__rotation={1}"],
         ["--options", "metric=cosine"],
         ["--options", "clip=auto"],
     ],

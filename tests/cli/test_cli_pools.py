@@ -123,10 +123,10 @@ def test_every_fit_takes_lattice_rows(cli, task, pool):
     options = ("--ledger", ledger, "--dataset", "cats", "--force")
     others = (
         [],
-        ["--options", "center=public"],
-        ["--options", "rotation=3"],
-        ["--options", "rotation=auto"],
-        ["--options", "pool=2"],
+        ["--options", "lattice__center=public"],
+        ["--options", "lattice__rotation=3"],
+        ["--options", "lattice__rotation=auto"],
+        ["--options", "lattice__pool=2"],
     )
     for number, other in enumerate(others, start=1):
         assert fit(cli, task, rows, *options, *other).exit_code == 0

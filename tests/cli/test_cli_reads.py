@@ -212,12 +212,15 @@ def test_a_strict_fit_wants_a_whole_table(folder):
     write_table(folder / "t.parquet", X, np.array(LABELS))
     parted = dppl.io.read_parts(folder / "t.parquet")
     with pytest.raises(DpplError, match=r"^strict reads records before it charges"):
-        dppl.SoftmaxPrototypes(GaussianDP(1), CLASSES, strict=True).fit(parted)
+        dppl.SoftmaxPrototypes(GaussianDP(1), CLASSES, unknown_labels="strict").fit(parted)
 
 
 def test_strict_in_python(letters):
     model = PrivateClassifier("letters", GaussianDP(1), CLASSES)
-    assert A_STRICT_STOP in model.set_params(options={"strict": True}).fit(TEXTS, LABELS).guarantee_.not_covered
+    assert (
+        A_STRICT_STOP
+        in model.set_params(options={"unknown_labels": "strict"}).fit(TEXTS, LABELS).guarantee_.not_covered
+    )
     for texts, labels in (([*TEXTS[:5], ""], LABELS), (TEXTS, [*LABELS[:5], "Jane"])):
         with pytest.raises(DpplError) as caught:
             model.fit(texts, labels)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl import ZCDP, GaussianDP, Ledger, MeanPrototypes, PublicData
+from dppl import ZCDP, GaussianDP, LatticeOptions, Ledger, MeanPrototypes, PublicData
 from dppl.continual import ContinualPrototypes, _presence
 from dppl.continual._sums import ReleasedSums
 from dppl.errors import InputError, ModelFileError, ParameterError
@@ -51,7 +51,9 @@ def learn(tasks, model=None, **options):
 
 
 @each_rule
-@pytest.mark.parametrize("options", [{}, {"pool": 2, "rotation": 3, "center": np.full(DIM, 0.1)}], ids=["", "mapped"])
+@pytest.mark.parametrize(
+    "options", [{}, {"lattice": LatticeOptions(pool=2, rotation=3, center=np.full(DIM, 0.1))}], ids=["", "mapped"]
+)
 def test_one_task_is_mean_prototypes_bit_for_bit(accumulate, options):
     X, y = records()
     mean = MeanPrototypes(QUARTER, CLASSES, random_state=7, **options).fit(X, named(y))
@@ -138,7 +140,12 @@ def test_a_task_that_does_not_continue_the_earlier_ones_is_refused():
         model.partial_fit(table("other"), named(y))
     with pytest.raises(ValueError, match="expecting 6 features"):
         model.partial_fit(X[:, :5], named(y))
-    for name, value in {"budget": ZCDP(0.5), "accumulate": "sum", "classes": ["a", "b"], "pool": 2}.items():
+    for name, value in {
+        "budget": ZCDP(0.5),
+        "accumulate": "sum",
+        "classes": ["a", "b"],
+        "lattice": LatticeOptions(pool=2),
+    }.items():
         changed = getattr(model, name)
         with pytest.raises(ParameterError, match=f"{name} must stay"):
             model.set_params(**{name: value}).partial_fit(X, named(y))
@@ -171,7 +178,7 @@ def test_a_number_of_sums_that_counts_tasks_with_records_is_noticed(monkeypatch)
 def test_public_rows_are_read_once(tmp_path):
     public = np.random.default_rng(3).normal(size=(9, DIM)) + 1
     first, _, third = stream()
-    model = make(center="public", public=PublicData(public)).partial_fit(*first)
+    model = make(lattice=LatticeOptions(center="public"), public=PublicData(public)).partial_fit(*first)
     model.partial_fit(*third)
     assert "the public rows" in model.guarantee_.public_inputs
     model.save(tmp_path / "m.safetensors")

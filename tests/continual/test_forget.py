@@ -96,7 +96,7 @@ def test_a_loaded_model_forgets_as_well(accumulate, tmp_path):
 def test_the_best_of_a_search_forgets_its_only_task():
     X, y = records(0)
     estimator = make(random_state=None).set_params(budget=dppl.ApproxDP(2.0, 1e-6))
-    search = dppl.PrivateSearch(estimator, {"pool": [1, 2]}, mean_runs=2, random_state=0).fit(X, y)
+    search = dppl.PrivateSearch(estimator, {"lattice__pool": [1, 2]}, mean_runs=2, random_state=0).fit(X, y)
     assert not search.best_estimator_.forget(1).prototypes_.any()
 
 

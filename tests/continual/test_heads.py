@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, SoftmaxPrototypes
+from dppl import ZCDP, ApproxDP, GaussianDP, LatticeOptions, Ledger, SoftmaxPrototypes
 from dppl.continual import ContinualEnsemble
 from dppl.errors import ParameterError
 from dppl.estimators.plan import seed_of
@@ -101,9 +101,7 @@ def test_an_ensemble_remembers_and_a_naive_head_forgets(options):
         ({"head_options": [("steps", 3)]}, "a dictionary"),
         ({"head": "softmax", "head_options": {"steps": 3}}, "must be None"),
         ({"head_options": {"steps": 0}}, "steps must be"),
-        ({"head": "softmax", "pool": 2}, "for head='probe'"),
-        ({"head": "softmax", "rotation": 1}, "for head='probe'"),
-        ({"head": "softmax", "center": [0.1] * DIM}, "for head='probe'"),
+        ({"head": "softmax", "lattice": LatticeOptions(pool=2)}, "for head='probe'"),
     ],
 )
 def test_options_that_a_head_does_not_take_are_refused(options, words):

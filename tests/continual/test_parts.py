@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl import GaussianDP, Ledger, PublicData
+from dppl import GaussianDP, LatticeOptions, Ledger, PublicData
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes, recover
 from dppl.engines import InProcess, RayEngine
 from dppl.errors import BudgetExceeded, InputError, ParameterError, UnknownLabelError
@@ -24,7 +24,7 @@ STREAMS = {
     "prototypes": (ContinualPrototypes, {}, {}),
     "prototypes, mapped": (
         ContinualPrototypes,
-        {"accumulate": "sum", "center": "public", "pool": 2, "rotation": 3, "public": PUBLIC},
+        {"accumulate": "sum", "lattice": LatticeOptions(center="public", pool=2, rotation=3), "public": PUBLIC},
         {},
     ),
     "prototypes, overlapping": (ContinualPrototypes, {"tasks": "overlapping", "keep_tasks": True}, {}),

@@ -545,10 +545,10 @@ def test_the_name_of_a_lattice_tells_every_map_apart():
 
 
 OTHERS = {
-    "rotated": {"rotation": 3},
-    "centred": {"center": np.full(6, 0.1)},
-    "centred by public rows": {"center": "public"},
-    "pooled": {"pool": 2},
+    "rotated": {"lattice": dppl.LatticeOptions(rotation=3)},
+    "centred": {"lattice": dppl.LatticeOptions(center=np.full(6, 0.1))},
+    "centred by public rows": {"lattice": dppl.LatticeOptions(center="public")},
+    "pooled": {"lattice": dppl.LatticeOptions(pool=2)},
 }
 
 
@@ -577,7 +577,11 @@ def test_rows_of_a_lattice_that_does_more_than_normalise_are_refused_and_nothing
     rng, ledger = np.random.default_rng(1), Ledger(folder / "l.db", "wards", dppl.ZCDP(1.0))
     given = {"X": rng.normal(size=(60, 6)), "public.rows": rng.normal(size=(60, 6))}
     rows = Lattice(6).transform(given[role])
-    own = {"center": lattice.center, "rotation": lattice.rotation} if model is dppl.MeanPrototypes else {}
+    own = (
+        {"lattice": dppl.LatticeOptions(center=lattice.center, rotation=lattice.rotation)}
+        if model is dppl.MeanPrototypes
+        else {}
+    )
     given[role] = EmbeddingTable.of(rows, metadata={LATTICE: lattice.name()})
     with pytest.raises(InputError, match=f"{role} must hold embeddings.* Use the table that they were made from"):
         model(dppl.ZCDP(0.5), [0, 1, 2], public=PublicData(given["public.rows"]), **own).fit(
@@ -588,7 +592,7 @@ def test_rows_of_a_lattice_that_does_more_than_normalise_are_refused_and_nothing
 
 def test_rotation_is_the_safe_side_where_public_rows_were_cut_off_already(pair):
     table, rows = map(read_table, pair)
-    model = dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], rotation="auto")
+    model = dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], lattice=dppl.LatticeOptions(rotation="auto"))
     assert model.set_params(public=PublicData(rows)).fit(table, table.y).lattice_.rotation == 0
     model.set_params(public=PublicData(table)).fit(rows, rows.y)
     assert model.lattice_.is_plain  # these embeddings need no rotation

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl import ZCDP, ApproxDP, PublicData, lab
+from dppl import ZCDP, ApproxDP, LatticeOptions, PublicData, lab
 from dppl._fingerprint import Fingerprint, same_encoder
 from dppl.errors import InputError
 from dppl.io import EmbeddingTable, read_table, write_table
@@ -74,7 +74,11 @@ def test_rows_of_another_encoder_are_refused(streams, tmp_path):
         write_table(tmp_path / "rows.parquet", array, metadata={"encoder": name})
         return read_table(tmp_path / "rows.parquet")
 
-    model = mean(center="public").set_params(public=PublicData(rows(P, AGAIN))).fit(table(X, FIRST.text()), Y)
+    model = (
+        mean(lattice=LatticeOptions(center="public"))
+        .set_params(public=PublicData(rows(P, AGAIN)))
+        .fit(table(X, FIRST.text()), Y)
+    )
     assert model.encoder_ == FIRST.text()
     for call in (model.predict, model.decision_function, lambda X: model.score(X, Y)):
         call(rows(X, AGAIN))
@@ -83,7 +87,9 @@ def test_rows_of_another_encoder_are_refused(streams, tmp_path):
             call(rows(X, OTHER))
         assert "ff00" not in str(caught.value)
     with pytest.raises(InputError, match=r"public.rows must be embedded by"):
-        mean(center="public").set_params(public=PublicData(rows(P, OTHER))).fit(table(X, FIRST.text()), Y)
+        mean(lattice=LatticeOptions(center="public")).set_params(public=PublicData(rows(P, OTHER))).fit(
+            table(X, FIRST.text()), Y
+        )
     model.save(tmp_path / "m.safetensors")
     with pytest.raises(InputError, match="another encoder"):
         dppl.load(tmp_path / "m.safetensors").predict(rows(X, OTHER))
@@ -100,8 +106,12 @@ def test_shards_of_two_encoders_are_no_table(tmp_path):
 
 
 def test_without_a_name_on_both_sides_nothing_is_compared():
-    mean(center="public").set_params(public=PublicData(table(P, FIRST.text()))).fit(X, Y).predict(table(X, OTHER))
-    mean(center="public").set_params(public=PublicData(P)).fit(table(X, FIRST.text()), Y).predict(X)
+    mean(lattice=LatticeOptions(center="public")).set_params(public=PublicData(table(P, FIRST.text()))).fit(
+        X, Y
+    ).predict(table(X, OTHER))
+    mean(lattice=LatticeOptions(center="public")).set_params(public=PublicData(P)).fit(
+        table(X, FIRST.text()), Y
+    ).predict(X)
 
 
 ESTIMATORS = {
@@ -110,7 +120,7 @@ ESTIMATORS = {
     "public": dppl.PublicPrototypes(dppl.PureDP(1.0), [0, 1]),
     "softmax": dppl.SoftmaxPrototypes(ZCDP(1.0), [0, 1]),
     "search": dppl.PrivateSearch(
-        dppl.MeanPrototypes(ApproxDP(3.0, 1e-5), [0, 1]), {"pool": [1]}, mean_runs=2, random_state=0
+        dppl.MeanPrototypes(ApproxDP(3.0, 1e-5), [0, 1]), {"lattice__pool": [1]}, mean_runs=2, random_state=0
     ),
     "probe": LinearProbe(ZCDP(1.0), [0, 1]),
 } | {

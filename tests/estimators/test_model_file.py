@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import dppl
-from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, LatticeOptions, MeanPrototypes, PublicData, PublicPrototypes, PureDP
 from dppl.errors import ModelFileError
 from dppl.estimators.model_file import describe, to_bytes
 from dppl.estimators.public_data import ExamplesKept
@@ -19,11 +19,11 @@ X, P = RNG.normal(size=(60, 12)), RNG.normal(size=(40, 12))
 TEXT, NUMBER = np.array(list("abc"))[RNG.integers(0, 3, 60)], RNG.integers(0, 3, 60)
 MODELS = {
     "mean": MeanPrototypes(ZCDP(1.0), list("abc")),
-    "mapped": MeanPrototypes(GaussianDP(1.0), ["c", "a", "b", "é"], center="public", pool=2, rotation=9),
-    "published": MeanPrototypes(ApproxDP(1.0, 1e-5), [0, 1, 2], adjacency="replace-one", metric="euclidean"),
-    "coinpress": MeanPrototypes(
-        ZCDP(2.0), [0, 1, 2], adjacency="replace-one", mechanism="coinpress", coinpress_split=(0.25, 0.75)
+    "mapped": MeanPrototypes(
+        GaussianDP(1.0), ["c", "a", "b", "é"], lattice=LatticeOptions(center="public", pool=2, rotation=9)
     ),
+    "published": MeanPrototypes(ApproxDP(1.0, 1e-5), [0, 1, 2], adjacency="replace-one", metric="euclidean"),
+    "coinpress": MeanPrototypes(ZCDP(2.0), [0, 1, 2], adjacency="replace-one", coinpress=(0.25, 0.75)),
     "public": PublicPrototypes(PureDP(1.0), [0, 1, 2], random_state=4),
     "top-k": PublicPrototypes(ZCDP(1.0), list("abc"), n_prototypes=np.int64(3), clip=(0.5, 1.5)),
 }

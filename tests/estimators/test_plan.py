@@ -20,9 +20,11 @@ X, P = RNG.standard_normal((30, 8)).astype(np.float32), RNG.standard_normal((20,
 Y = np.repeat([0, 1], 15)
 ESTIMATORS = {
     "mean": dppl.MeanPrototypes(ZCDP(1.0), [0, 1]),
-    "mapped": dppl.MeanPrototypes(ZCDP(1.0), [0, 1], center="public", pool=2, rotation="auto", random_state=1),
+    "mapped": dppl.MeanPrototypes(
+        ZCDP(1.0), [0, 1], lattice=dppl.LatticeOptions(center="public", pool=2, rotation="auto"), random_state=1
+    ),
     "published": dppl.MeanPrototypes(ZCDP(1.0), [0, 1], adjacency="replace-one"),
-    "coinpress": dppl.MeanPrototypes(ZCDP(1.0), [0, 1], adjacency="replace-one", mechanism="coinpress"),
+    "coinpress": dppl.MeanPrototypes(ZCDP(1.0), [0, 1], adjacency="replace-one", coinpress="dppl"),
     "public": dppl.PublicPrototypes(PureDP(1.0), [0, 1], n_prototypes=2, clip="auto"),
     "softmax": dppl.SoftmaxPrototypes(ZCDP(1.0), [0, 1], unknown_labels="ignore"),
 }
@@ -204,7 +206,11 @@ IN_EVERY_FIT = 3
 
 
 SEARCHED = {
-    "mean": (dppl.MeanPrototypes, {"center": "public", "rotation": "auto"}, {"pool": [1, 2, 4]}),
+    "mean": (
+        dppl.MeanPrototypes,
+        {"lattice": dppl.LatticeOptions(center="public", rotation="auto")},
+        {"lattice__pool": [1, 2, 4]},
+    ),
     "softmax": (dppl.SoftmaxPrototypes, {}, [{}, {}, {}]),  # has no parameter to choose
     "public": (dppl.PublicPrototypes, {"clip": "auto"}, {"n_prototypes": [1, 2, 3]}),
 }
@@ -234,11 +240,11 @@ def test_a_search_reads_public_rows_once_a_candidate_and_not_once_a_run(name, mo
 # Parameters that are none
 
 
-@pytest.mark.parametrize("name", ["pool", "center", "rotation", "adjacency"])
+@pytest.mark.parametrize("name", ["lattice", "adjacency"])
 def test_what_is_no_parameter_cannot_be_set(name, tmp_path):
     """The map of this method is its own: with another one its noise would be that of other rows."""
     estimator = dppl.SoftmaxPrototypes(ZCDP(0.25), [0, 1])
-    setattr(estimator, name, {"pool": 4, "adjacency": "replace-one"}.get(name))
+    setattr(estimator, name, {"lattice": dppl.LatticeOptions(pool=4), "adjacency": "replace-one"}[name])
     ledger = Ledger(tmp_path / "ledger.db", "wards", ZCDP(1.0))
     for attempt in (lambda: estimator.plan(8), lambda: estimator.fit(X, Y, ledger=ledger)):
         with pytest.raises(ParameterError, match=f"SoftmaxPrototypes has no parameter {name}"):

@@ -37,15 +37,15 @@ def answers(query, model, rows, codes):
 
 
 def searching(parameters=None, budget=BUDGET, **options):
-    candidates = {"pool": [1, 16]} if parameters is None else parameters
+    candidates = {"lattice__pool": [1, 16]} if parameters is None else parameters
     return PrivateSearch(MeanPrototypes(budget, [0, 1, 2]), candidates, **options)
 
 
 def test_the_better_candidate_is_found():
     """Pooling all 16 coordinates into one leaves nothing to tell classes by."""
-    search = searching({"pool": [1, 16]}, mean_runs=20, random_state=3).fit(X, Y)
-    assert search.best_params_ == {"pool": 1}
-    assert search.best_estimator_.pool == 1
+    search = searching({"lattice__pool": [1, 16]}, mean_runs=20, random_state=3).fit(X, Y)
+    assert search.best_params_ == {"lattice__pool": 1}
+    assert search.best_estimator_.lattice.pool == 1
     assert np.mean(search.predict(X) == Y) > 0.9
     assert search.decision_function(X).shape == (600, 3)
 
@@ -61,7 +61,7 @@ def test_the_better_candidate_is_found():
     ids=["mean", "replace-one", "public"],
 )
 def test_the_released_model_carries_the_guarantee_of_the_whole_search(estimator, scoring, tmp_path):
-    search = PrivateSearch(estimator, {"pool": [1, 2]}, mean_runs=3, scoring=scoring).fit(X, Y)
+    search = PrivateSearch(estimator, {"lattice__pool": [1, 2]}, mean_runs=3, scoring=scoring).fit(X, Y)
     search.save(tmp_path / "m.safetensors")
     model = dppl.load(tmp_path / "m.safetensors")
     assert model.guarantee_.budget == BUDGET
@@ -97,7 +97,7 @@ def test_the_number_of_runs_is_geometric_and_is_told_nowhere(monkeypatch):
     counts, kept = [], set()
     for _ in range(400):
         runs.clear()
-        search = searching({"pool": [1]}, mean_runs=4).fit(X[:5], Y[:5])
+        search = searching({"lattice__pool": [1]}, mean_runs=4).fit(X[:5], Y[:5])
         counts.append(len(runs))
         kept.add(repr(sorted(vars(search))) + repr(sorted(vars(search.best_estimator_))) + str(search.guarantee_))
     assert len(kept) == 1
@@ -178,7 +178,7 @@ def audited(monkeypatch, mean_runs, budget, runs=150, **changes):
     canary = np.eye(16)[:1]
 
     def release(include):
-        search = PrivateSearch(MeanPrototypes(budget, [0]), {"pool": [1]}, mean_runs=mean_runs)
+        search = PrivateSearch(MeanPrototypes(budget, [0]), {"lattice__pool": [1]}, mean_runs=mean_runs)
         search.fit(canary[: int(include)], [0][: int(include)])
         return float(search.best_estimator_.prototypes_[0, 0])
 
@@ -210,7 +210,7 @@ def test_a_search_fits_into_an_account_of_its_own_budget(ledger):
     assert release["status"] == "released"
     assert release["released_at"] is None  # it would tell the number of runs
     assert release["estimator"] == "PrivateSearch(MeanPrototypes)"
-    assert release["parameters"]["candidates"] == [{"pool": 1}, {"pool": 16}]
+    assert release["parameters"]["candidates"] == [{"lattice__pool": 1}, {"lattice__pool": 16}]
     assert search.guarantee_.ledger_entry == "wards, release 1"
     assert 0.999 * BUDGET.epsilon < account.spent()["epsilon"] <= BUDGET.epsilon
     with pytest.raises(BudgetExceeded):
@@ -280,14 +280,14 @@ def test_an_account_that_adds_up_otherwise_refuses_a_search_and_says_which_takes
 def test_candidates_that_cannot_be_fitted_show_before_anything_is_paid(ledger):
     account = ledger(BUDGET)
     for parameters, error in (
-        ({"pool": [1, 17]}, ParameterError),
+        ({"lattice__pool": [1, 17]}, ParameterError),
         ({"metric": ["cosine", "euclidean"]}, ParameterError),
-        ({"center": ["public"]}, ParameterError),
+        ({"lattice__center": ["public"]}, ParameterError),
     ):
         with pytest.raises(error):
             searching(parameters).fit(X, Y, ledger=account)
     with pytest.raises(ParameterError, match="public is required"):
-        PrivateSearch(PublicPrototypes(BUDGET, [0, 1, 2]), {"pool": [1]}).fit(X, Y, ledger=account)
+        PrivateSearch(PublicPrototypes(BUDGET, [0, 1, 2]), {"lattice__pool": [1]}).fit(X, Y, ledger=account)
     assert account.releases() == []
 
 
@@ -316,11 +316,11 @@ def test_an_unknown_label_stops_every_search_or_none():
         with pytest.raises(UnknownLabelError):
             searching(mean_runs=2).fit(X[:20], np.append(Y[:19], 9))
     estimator = MeanPrototypes(BUDGET, [0, 1, 2], unknown_labels="ignore")
-    PrivateSearch(estimator, {"pool": [1]}, mean_runs=2).fit(X[:20], np.append(Y[:19], 9))
+    PrivateSearch(estimator, {"lattice__pool": [1]}, mean_runs=2).fit(X[:20], np.append(Y[:19], 9))
 
 
 def test_no_records_at_all_are_a_data_set_like_any_other():
-    assert searching(mean_runs=2).fit(X[:0], Y[:0]).best_params_["pool"] in (1, 16)
+    assert searching(mean_runs=2).fit(X[:0], Y[:0]).best_params_["lattice__pool"] in (1, 16)
 
 
 def test_a_seed_repeats_a_search_and_says_so():
@@ -340,7 +340,9 @@ def test_a_search_that_fails_leaves_no_earlier_model(ledger):
 
 
 def test_public_rows_behind_the_map_are_named():
-    search = searching({"center": ["public"]}, mean_runs=2).set_params(estimator__public=PublicData(P)).fit(X, Y)
+    search = (
+        searching({"lattice__center": ["public"]}, mean_runs=2).set_params(estimator__public=PublicData(P)).fit(X, Y)
+    )
     assert "the public rows" in search.guarantee_.public_inputs
     assert "the public rows" not in searching(mean_runs=2).fit(X, Y).guarantee_.public_inputs
 
@@ -356,6 +358,6 @@ def test_more_rows_than_the_pool_has_show_before_anything_is_paid(ledger):
 
 
 def test_arrays_as_parameters_can_be_saved():
-    estimator = MeanPrototypes(BUDGET, [0, 1, 2], adjacency="replace-one", mechanism="coinpress")
-    search = PrivateSearch(estimator, {"coinpress_split": [np.array([0.5, 0.5])]}, mean_runs=2).fit(X, Y)
-    assert search.best_params_["coinpress_split"].sum() == 1
+    estimator = MeanPrototypes(BUDGET, [0, 1, 2], adjacency="replace-one", coinpress="dppl")
+    search = PrivateSearch(estimator, {"coinpress": [np.array([0.5, 0.5])]}, mean_runs=2).fit(X, Y)
+    assert search.best_params_["coinpress"].sum() == 1

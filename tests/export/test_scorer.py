@@ -49,7 +49,7 @@ def test_scores_are_those_of_the_model(kind):
 @pytest.mark.parametrize("rotation", [None, 3])
 def test_streams_of_several_tasks_have_several_heads(scores, head, rotation):
     rng = np.random.default_rng(2)
-    options = {"rotation": rotation} if head == "probe" else {}
+    options = {"lattice": dppl.LatticeOptions(rotation=rotation)} if head == "probe" else {}
     model = ContinualEnsemble(
         dppl.ZCDP(10.0), ["a", "b", "c", "d"], head=head, scores=scores, random_state=0, **options
     )
@@ -66,7 +66,9 @@ def test_another_arithmetic_is_noticed(fault, monkeypatch):
     """What is compared on every export: each part of the map, in a model that has them all."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(40, 6))
-    model = dppl.MeanPrototypes(dppl.ZCDP(10.0), ["a", "b"], pool=2, rotation=3, center=np.full(6, 0.1))
+    model = dppl.MeanPrototypes(
+        dppl.ZCDP(10.0), ["a", "b"], lattice=dppl.LatticeOptions(pool=2, rotation=3, center=np.full(6, 0.1))
+    )
     model.fit(X, np.resize(["a", "b"], 40))
     scorer_of(model)
     if fault == "turn":

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, LatticeOptions, PublicData, PureDP
 from dppl._metadata import LATTICE
 from dppl.estimators.registry import ENTRIES, Entry
 from dppl.io import EmbeddingTable
@@ -50,10 +50,10 @@ class Recipe:
 
 
 REPLACED = {"adjacency": "replace-one"}
-COINPRESS = {**REPLACED, "mechanism": "coinpress"}
-MAPPED = {"pool": 2, "rotation": 3, "center": np.full(DIM, 0.1)}
+COINPRESS = {**REPLACED, "coinpress": "dppl"}
+MAPPED = {"lattice": LatticeOptions(pool=2, rotation=3, center=np.full(DIM, 0.1))}
+BY_PUBLIC_ROWS = {"lattice": LatticeOptions(center="public", rotation="auto")}
 ADDED = {"adjacency": "add-remove"}
-FAR = np.linspace(-40, 40, WIDE)
 RECIPES = {
     "SoftmaxPrototypes": {
         "": Recipe(),
@@ -64,13 +64,9 @@ RECIPES = {
     "MeanPrototypes": {
         "": Recipe(),
         "mapped": Recipe(options=MAPPED),
-        "by public rows": Recipe(options={"center": "public", "rotation": "auto"}, public=True),
+        "by public rows": Recipe(options=BY_PUBLIC_ROWS, public=True),
         "euclidean": Recipe(options={"metric": "euclidean", **REPLACED}),
         "coinpress": Recipe(options=COINPRESS, dim=WIDE),
-        "coinpress in a small ball": Recipe(
-            options={"coinpress_radius": 1e-6, **COINPRESS}, budget=ZCDP(1e4), dim=WIDE
-        ),
-        "coinpress far away": Recipe(options={"coinpress_center": FAR, **COINPRESS}, budget=ZCDP(1e-9), dim=WIDE),
     },
     "PublicPrototypes": {
         "": Recipe(budget=PureDP(1.0), public=True),
@@ -88,7 +84,7 @@ RECIPES = {
     "ContinualPrototypes": {
         "": Recipe(),
         "mapped": Recipe(options=MAPPED),
-        "by public rows": Recipe(options={"center": "public", "rotation": "auto"}, public=True),
+        "by public rows": Recipe(options=BY_PUBLIC_ROWS, public=True),
         "as published": Recipe(options={"accumulate": "sum"}),
         "of overlapping tasks": Recipe(options={"tasks": "overlapping"}),
         "kept by task": Recipe(options={"keep_tasks": True}),

@@ -219,9 +219,9 @@ def test_labels_outside_the_classes_of_a_task(kind):
     for name, values in kept._tensors().items():
         assert (ignoring._tensors()[name] == values).all()
     # A strict task says that all of its records count, and is stopped by one of a class that it may not hold.
-    kind.make(strict=True).partial_fit(X[y != "c"], y[y != "c"], task_classes=["a", "b"])
+    kind.make(unknown_labels="strict").partial_fit(X[y != "c"], y[y != "c"], task_classes=["a", "b"])
     with pytest.raises(InputError, match="strict wants records that can all be used"):
-        kind.make(strict=True, unknown_labels="ignore").partial_fit(X, y, task_classes=["a", "b"])
+        kind.make(unknown_labels="strict").partial_fit(X, y, task_classes=["a", "b"])
     with pytest.raises(ParameterError, match="some of the classes") as caught:
         kind.make().partial_fit(X, y, task_classes=["a", "z"])
     assert caught.value.parameter == "task_classes"

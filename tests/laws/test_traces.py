@@ -33,7 +33,7 @@ def search(X, y):
     """Fit a search for a parameter of a kind."""
     kind = BY_NAME["MeanPrototypes add-remove"]
     searched = kind.make(ApproxDP(1.0, 1e-6), random_state=None, unknown_labels="ignore")
-    return PrivateSearch(searched, {"rotation": [1, 2]}, mean_runs=2, random_state=0).fit(X, y)
+    return PrivateSearch(searched, {"lattice__rotation": [1, 2]}, mean_runs=2, random_state=0).fit(X, y)
 
 
 @given(case=cases(DIM))

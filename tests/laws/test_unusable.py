@@ -147,7 +147,10 @@ def test_a_search_scores_nothing_that_cannot_be_used(scoring):
     X, y = kind.records(60)
     for rows, any_count in ((X, True), (unusable(kind, np.nan, len(X)), False)):
         search = dppl.PrivateSearch(
-            kind.make(dppl.ApproxDP(5.0, 1e-5), random_state=None), {"pool": [1, 2]}, scoring=scoring, random_state=0
+            kind.make(dppl.ApproxDP(5.0, 1e-5), random_state=None),
+            {"lattice__pool": [1, 2]},
+            scoring=scoring,
+            random_state=0,
         )
         with watched() as uses:
             search.fit(rows, y)

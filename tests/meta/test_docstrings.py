@@ -82,7 +82,7 @@ def test_all_parameters_are_documented(name):
 
 ESTIMATORS = {entry.name: entry.load() for entry in ENTRIES}
 # What all estimators mean by these is the same, so it is said in the same words.
-SHARED = {"unknown_labels", "center", "rotation", "random_state"}
+SHARED = {"unknown_labels", "lattice", "random_state"}
 
 
 def described(kind):

@@ -1,9 +1,12 @@
+import pickle
+
 import mpmath
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.metrics.pairwise import cosine_similarity
 
-from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicData
+from dppl import ZCDP, ApproxDP, GaussianDP, LatticeOptions, MeanPrototypes, PublicData
 from dppl.errors import ParameterError
 from dppl.kernel.lattice import Lattice
 
@@ -86,8 +89,8 @@ def test_replace_one_reproduces_the_published_mean(data):
 
 def test_coinpress_finds_the_classes_and_says_what_it_assumes(data):
     X, y = data
-    for options in ({}, {"coinpress_split": "original"}, {"coinpress_split": (0.5, 0.5), "coinpress_radius": 3.0}):
-        model = fitted(data, ZCDP(20.0), adjacency="replace-one", mechanism="coinpress", **options)
+    for split in ("dppl", "original", (0.5, 0.5)):
+        model = fitted(data, ZCDP(20.0), adjacency="replace-one", coinpress=split)
         assert model.score(X, y) > 0.9
     assert "CoinPress mechanism (2 steps" in str(model.guarantee_)
     assert "number of records in each class" in str(model.guarantee_)
@@ -103,7 +106,7 @@ def test_metrics_agree_where_means_have_one_length(data):
     assert np.mean(cosine.predict(X) == euclidean.predict(X)) > 0.9
 
 
-@pytest.mark.parametrize("option", [{"mechanism": "coinpress"}, {"metric": "euclidean"}])
+@pytest.mark.parametrize("option", [{"coinpress": "dppl"}, {"metric": "euclidean"}])
 def test_what_divides_by_class_sizes_needs_replace_one(data, option):
     with pytest.raises(ParameterError, match="only adjacency='replace-one' treats as public"):
         fitted(data, **option)
@@ -113,14 +116,14 @@ def test_what_divides_by_class_sizes_needs_replace_one(data, option):
     ("options", "message"),
     [
         ({"adjacency": "swap"}, "adjacency must be one of"),
-        ({"mechanism": "laplace"}, "mechanism must be one of"),
         ({"metric": "dot"}, "metric must be one of"),
         ({"unknown_labels": "drop"}, "unknown_labels must be one of"),
-        ({"pool": 0}, "pool must be an integer"),
-        ({"pool": 33}, "pool must be at most"),
-        ({"center": "public"}, "give public=PublicData"),
-        ({"rotation": "maybe"}, "rotation must be one of"),
-        ({"coinpress_split": "half", "mechanism": "coinpress", "adjacency": "replace-one"}, "coinpress_split"),
+        ({"lattice": LatticeOptions(pool=0)}, "pool must be an integer"),
+        ({"lattice": LatticeOptions(pool=33)}, "pool must be at most"),
+        ({"lattice": LatticeOptions(center="public")}, "give public=PublicData"),
+        ({"lattice": LatticeOptions(rotation="maybe")}, "rotation must be one of"),
+        ({"coinpress": "half", "adjacency": "replace-one"}, "coinpress must be one of"),
+        ({"lattice": {"pool": 2}}, "lattice must be dppl.LatticeOptions; got dict"),
     ],
 )
 def test_parameters_are_checked_before_anything_is_read(data, options, message):
@@ -176,7 +179,11 @@ def test_centre_pool_and_rotation_are_public_and_applied_to_queries(data):
     X, y = data
     public = np.random.default_rng(5).normal(size=(50, 32)) + 1
     model = MeanPrototypes(
-        ZCDP(50.0), list("abcd"), center="public", pool=2, rotation=3, random_state=0, public=PublicData(public)
+        ZCDP(50.0),
+        list("abcd"),
+        lattice=LatticeOptions(center="public", pool=2, rotation=3),
+        random_state=0,
+        public=PublicData(public),
     ).fit(X, y)
     unit = public / np.linalg.norm(public, axis=1, keepdims=True)
     assert np.allclose(model.lattice_.center, unit.mean(axis=0), atol=1e-6)
@@ -185,10 +192,28 @@ def test_centre_pool_and_rotation_are_public_and_applied_to_queries(data):
     huge = public.copy()
     huge[:, 0] += 100
     assert (
-        MeanPrototypes(ZCDP(1.0), list("abcd"), rotation="auto", public=PublicData(public)).fit(X, y).lattice_.rotation
+        MeanPrototypes(ZCDP(1.0), list("abcd"), lattice=LatticeOptions(rotation="auto"), public=PublicData(public))
+        .fit(X, y)
+        .lattice_.rotation
         is None
     )
     assert (
-        MeanPrototypes(ZCDP(1.0), list("abcd"), rotation="auto", public=PublicData(huge)).fit(X, y).lattice_.rotation
+        MeanPrototypes(ZCDP(1.0), list("abcd"), lattice=LatticeOptions(rotation="auto"), public=PublicData(huge))
+        .fit(X, y)
+        .lattice_.rotation
         == 0
     )
+
+
+def test_options_of_the_lattice_are_set_one_by_one_and_shared_by_no_copy(data):
+    model = MeanPrototypes(ZCDP(1.0), list("abcd"), lattice=LatticeOptions(pool=2), random_state=0)
+    other = clone(model).set_params(lattice__rotation=3)
+    assert (model.lattice, other.lattice) == (LatticeOptions(pool=2), LatticeOptions(pool=2, rotation=3))
+    assert MeanPrototypes().set_params(lattice__pool=2).lattice == model.lattice
+    assert MeanPrototypes().set_params(lattice=LatticeOptions(rotation=1), lattice__pool=2).lattice.rotation == 1
+    for name in ("lattice__pools", "metric__pool"):
+        with pytest.raises(ParameterError, match=f"MeanPrototypes has no parameter {name}"):
+            model.set_params(**{name: 2})
+    fitted = other.fit(*data)
+    assert pickle.loads(pickle.dumps(fitted)).lattice == fitted.lattice != LatticeOptions(pool=2, rotation=4)
+    assert LatticeOptions(center=[0.5]) == LatticeOptions(center=np.array([0.5])) != LatticeOptions(center=[0.25])

@@ -456,7 +456,7 @@ def test_a_step_that_overshoots_halves_those_to_come():
 
 def test_noise_is_that_for_the_rows_which_are_summed():
     """A subclass that names another map does not change the rows of the fit, and so not their noise."""
-    subclass = type("Pooled", (SoftmaxPrototypes,), {"pool": 4})
+    subclass = type("Pooled", (SoftmaxPrototypes,), {"lattice": dppl.LatticeOptions(pool=4)})
     plan, whole = subclass(ZCDP(2.0), CLASSES).plan(16), make().plan(16)
     for name in ("mean", "gradients"):
         assert plan.measurements[name].mechanism == whole.measurements[name].mechanism

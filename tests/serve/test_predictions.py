@@ -124,7 +124,7 @@ def fitted(kind, sample, **options):
     ("kind", "options", "number"),
     [
         (dppl.SoftmaxPrototypes, {}, 10),
-        (dppl.MeanPrototypes, {"center": "public"}, 10),
+        (dppl.MeanPrototypes, {"lattice": dppl.LatticeOptions(center="public")}, 10),
         (dppl.PublicPrototypes, {"n_prototypes": 3}, 30),
         (ProjectedPrototypes, {"n_components": 8}, 10),
     ],

@@ -285,7 +285,9 @@ def test_the_largest_confusions_come_first_and_make_the_matrix():
 
 
 def test_every_classifier_that_can_be_saved_has_its_report(tmp_path):
-    search = dppl.PrivateSearch(dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-5), ["a", "b"]), {"rotation": [None]})
+    search = dppl.PrivateSearch(
+        dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-5), ["a", "b"]), {"lattice__rotation": [None]}
+    )
     texts = dppl.PrivateClassifier("python:none", dppl.ApproxDP(1.0, 1e-5), ["a", "b"])
     texts.model_ = fitted(["a", "b"])
     for model in (search.fit(np.eye(2), ["a", "b"]), texts):

@@ -13,6 +13,7 @@ from dppl import (
     ZCDP,
     ApproxDP,
     GaussianDP,
+    LatticeOptions,
     Ledger,
     MeanPrototypes,
     PrivateSearch,
@@ -37,13 +38,13 @@ REPLACE = {"adjacency": "replace-one"}
 MODELS = {
     "mean-gaussian": MeanPrototypes(GaussianDP(1.0), [0, 1, 2]),
     "mean-zcdp": MeanPrototypes(ZCDP(1.0), [0, 1, 2]),
-    "mean-approx": MeanPrototypes(ApproxDP(1.0, 1e-6), [0.0, 1.0, 2.0], center="public", pool=2, rotation=9),
-    "mean-replace-one": MeanPrototypes(ZCDP(1.0), ["0", "1", "2", "é"], metric="euclidean", **REPLACE),
-    "coinpress-zcdp": MeanPrototypes(ZCDP(1.0), [0, 1, 2], mechanism="coinpress", **REPLACE),
-    "coinpress-approx": MeanPrototypes(
-        ApproxDP(1.0, 1e-6), [0, 1, 2], mechanism="coinpress", coinpress_split=(0.25, 0.75), **REPLACE
+    "mean-approx": MeanPrototypes(
+        ApproxDP(1.0, 1e-6), [0.0, 1.0, 2.0], lattice=LatticeOptions(center="public", pool=2, rotation=9)
     ),
-    "coinpress-gaussian": MeanPrototypes(GaussianDP(1.0), [0, 1, 2], mechanism="coinpress", **REPLACE),
+    "mean-replace-one": MeanPrototypes(ZCDP(1.0), ["0", "1", "2", "é"], metric="euclidean", **REPLACE),
+    "coinpress-zcdp": MeanPrototypes(ZCDP(1.0), [0, 1, 2], coinpress="dppl", **REPLACE),
+    "coinpress-approx": MeanPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2], coinpress=(0.25, 0.75), **REPLACE),
+    "coinpress-gaussian": MeanPrototypes(GaussianDP(1.0), [0, 1, 2], coinpress="dppl", **REPLACE),
     "public-gaussian": PublicPrototypes(GaussianDP(1.0), [0, 1, 2], n_prototypes=2),
     "public-pure": PublicPrototypes(PureDP(1.0), [0, 1, 2], random_state=0),
     "public-zcdp": PublicPrototypes(ZCDP(1.0), [0, 1, 2], n_prototypes=3, clip=(0.5, 1.5), unknown_labels="ignore"),
@@ -61,7 +62,9 @@ MODELS = {
     "continual-overlapping": ContinualPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2], tasks="overlapping"),
     "continual-tree": ContinualPrototypes(GaussianDP(1.0), [0, 1, 2], noise="tree", max_tasks=9),
     "newton": lab.Newton(ZCDP(1.0), [0, 1, 2]),
-    "search-mean": PrivateSearch(MeanPrototypes(ApproxDP(5.0, 1e-6), [0, 1, 2]), {"pool": [1, 2]}, mean_runs=2),
+    "search-mean": PrivateSearch(
+        MeanPrototypes(ApproxDP(5.0, 1e-6), [0, 1, 2]), {"lattice__pool": [1, 2]}, mean_runs=2
+    ),
     "search-public": PrivateSearch(
         PublicPrototypes(ApproxDP(5.0, 1e-6), [0, 1, 2]), {"n_prototypes": [1, 2]}, mean_runs=2, scoring="balanced"
     ),

@@ -150,7 +150,7 @@ def worst_case(
     Parameters
     ----------
     estimator : MeanPrototypes, PublicPrototypes, SoftmaxPrototypes or a baseline
-        With a public list of classes, and without `pool`, `center` and `rotation`, whose image of a row these data do
+        With a public list of classes, and without `lattice`, whose image of a row these data do
         not know. A baseline's gradient shows all of its sensitivity if `clip` (of `GlobalAdapt`, `upper_bound`) is at
         most 0.5 and, with several steps, `learning_rate` so small that the canary is never fitted. `AdaMix` gets
         examples that contradict each other, so that its clipping norm is the length of the canary's residual.
@@ -327,12 +327,10 @@ def _position(model: EmbeddingClassifier, label: Any) -> int:
 
 
 def _checked_classes(estimator: EmbeddingClassifier) -> NDArray[Any]:
-    given = estimator.get_params(deep=False)
-    plain = given.get("pool", 1) == 1 and given.get("center") is None and given.get("rotation") is None
-    if estimator.classes is None or not plain:
+    if estimator.classes is None or estimator.get_params(deep=False).get("lattice") is not None:
         raise ParameterError(
-            "the built-in worst case needs a list of classes, and no pool, center or rotation; leave them out, or pass "
-            "Records and a Canary of your own."
+            "the built-in worst case needs a list of classes, and no lattice; leave it out, or pass Records and a "
+            "Canary of your own."
         )
     return np.asarray(estimator.classes)
 

@@ -215,7 +215,7 @@ class Method:
     options: list[str] = option(
         "NAME=VALUE",
         "A parameter of the method, as in Python (docs/methods.md); may be repeated: n_prototypes=3, "
-        "adjacency=replace-one, rotation=auto.",
+        "adjacency=replace-one, lattice__rotation=auto.",
         (),
     )
     random_state: int | None = option(
@@ -232,10 +232,10 @@ class Method:
                 f"takes the short names of methods; got {self.method}.", parameter="method", suggestion=short
             )
         options = named_values(self.options, "options")
-        if rows is not None and self.method == "mean" and not options.keys() & {"center", "rotation"}:
+        if rows is not None and self.method == "mean" and not options.keys() & {"lattice__center", "lattice__rotation"}:
             raise ParameterError(
-                "has no effect with --method mean; add --options center=public or --options rotation=auto, or leave it "
-                "out.",
+                "has no effect with --method mean; add --options lattice__center=public or --options "
+                "lattice__rotation=auto, or leave it out.",
                 parameter="public",
             )
         given = {name: value for name, value in given.items() if value is not None}

@@ -124,8 +124,7 @@ def fit(request: Fit) -> None:
         class_list,
         request.public,
         public=public,
-        strict=request.care.strict,
-        unknown_labels=request.care.unknown_labels,
+        unknown_labels="strict" if request.care.strict else request.care.unknown_labels,
         max_classes_per_person=request.persons.max_classes_per_person,
     )
     # Of the private table nothing is read before the fit but its shape, its labels and its ids.

@@ -130,8 +130,7 @@ def train(request: Train) -> None:
         budget,
         classes,
         public,
-        strict=request.care.strict,
-        unknown_labels=request.care.unknown_labels,
+        unknown_labels="strict" if request.care.strict else request.care.unknown_labels,
         max_classes_per_person=request.persons.max_classes_per_person,
     )
     examples = None

@@ -23,7 +23,8 @@ from dppl.engines import Engine
 from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
-from dppl.estimators.plan import Plan, Setting, Task, same_value
+from dppl.estimators.parameters import same_value
+from dppl.estimators.plan import Plan, Setting, Task
 from dppl.kernel import Parted, reading
 from dppl.kernel.privacy import Budget, Cost, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget

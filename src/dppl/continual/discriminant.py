@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dppl.continual import _discriminant
 from dppl.continual._discriminant import Axes
@@ -15,7 +15,7 @@ from dppl.continual._stream import NEVER, Tasks
 from dppl.continual.prototypes import ContinualPrototypes, Noise, Rule
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
-from dppl.estimators.parameters import ROTATION, parameters
+from dppl.estimators.parameters import ROTATION, LatticeOptions, parameters
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure
@@ -97,9 +97,7 @@ class ContinualDiscriminant(ContinualPrototypes):
     coef_: NDArray[np.float64] = field(init=False)
     axes_: Axes | None = field(init=False)
     accumulate: Rule | None = field(init=False)
-    pool: int = field(default=1, init=False)
-    center: ArrayLike | Literal["public"] | None = field(default="public", init=False)
-    rotation: int | Literal["auto"] | None = field(default="auto", init=False)
+    lattice: LatticeOptions | None = field(default=LatticeOptions(center="public", rotation="auto"), init=False)
 
     tasks: Tasks = "disjoint"
     noise: Noise = "independent"

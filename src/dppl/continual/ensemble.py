@@ -15,7 +15,7 @@ from dppl.continual._stream import NEVER, ContinualClassifier
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
-from dppl.estimators.parameters import MapParameters, parameters
+from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting, Task
 from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
@@ -38,7 +38,7 @@ _SHARPNESS = 1.5
 
 
 @parameters
-class ContinualEnsemble(MapParameters, ContinualClassifier):
+class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     r"""A linear head for each task; their scores are put together when a row is classified.
 
     Each `partial_fit` is one task. It fits a new head on the records of the task, from zero and over all classes, since
@@ -122,8 +122,8 @@ class ContinualEnsemble(MapParameters, ContinualClassifier):
         if options is not None and not (isinstance(options, dict) and set(options) <= set(known)):
             takes = f"a dictionary with some of {', '.join(known)}" if known else "None"
             raise ParameterError(f"must be {takes} for head={self.head!r}.", parameter="head_options")
-        if self.head == "softmax" and (self.pool != 1 or self.center is not None or self.rotation is not None):
-            raise ParameterError("pool, center and rotation are for head='probe'; SoftmaxPrototypes releases a centre.")
+        if self.head == "softmax" and self.lattice is not None:
+            raise ParameterError("is for head='probe'; SoftmaxPrototypes releases a centre.", parameter="lattice")
         self._new_head().check_parameters()
 
     def _new_head(self) -> EmbeddingClassifier:

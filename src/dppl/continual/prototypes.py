@@ -18,7 +18,7 @@ from dppl.continual._stream import NEVER, ContinualClassifier, Tasks
 from dppl.continual._sums import KeptSums, ReleasedSums
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
-from dppl.estimators.parameters import MapParameters, parameters
+from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement, factors
 from dppl.kernel.factors import Factor
@@ -38,7 +38,7 @@ _STATE = (
 
 
 @parameters
-class ContinualPrototypes(MapParameters, ContinualClassifier):
+class ContinualPrototypes(LatticeParameter, ContinualClassifier):
     r"""One prototype per class, of noisy class sums that arrive task after task.
 
     Each `partial_fit` is one task. It releases noisy sums as `MeanPrototypes` does, and the model keeps nothing else of

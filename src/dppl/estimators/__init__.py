@@ -8,10 +8,11 @@ if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier
     from dppl.estimators.classifier import Classifier
     from dppl.estimators.model_file import load
+    from dppl.estimators.parameters import LatticeOptions
     from dppl.estimators.public_data import PublicData
     from dppl.estimators.search import PrivateSearch
 
-__all__ = ["Classifier", "EmbeddingClassifier", "PrivateSearch", "PublicData", "load"]
+__all__ = ["Classifier", "EmbeddingClassifier", "LatticeOptions", "PrivateSearch", "PublicData", "load"]
 
 # Tables and commands need how records are read and the names of estimators, and no scikit-learn.
 __getattr__, __dir__ = lazy(
@@ -19,6 +20,7 @@ __getattr__, __dir__ = lazy(
     {
         "Classifier": "dppl.estimators.classifier",
         "EmbeddingClassifier": "dppl.estimators.base",
+        "LatticeOptions": "dppl.estimators.parameters",
         "PrivateSearch": "dppl.estimators.search",
         "PublicData": "dppl.estimators.public_data",
         "load": "dppl.estimators.model_file",

@@ -9,22 +9,22 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import validate_data
 
 from dppl import _validate
 from dppl._metadata import columns_of, encoder_of
 from dppl.engines import Engine, InProcess
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
-from dppl.estimators.parameters import ROTATION, parameters
+from dppl.estimators.parameters import GROUPS, LatticeOptions, fitted_lattice, parameters, with_options
 from dppl.estimators.plan import Plan, Setting, Task
 from dppl.estimators.public_data import PublicData, PublicValues, checked, refuse_private
 from dppl.estimators.released import ReleasedClassifier
 from dppl.kernel import private_data, reading
-from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
+from dppl.kernel.lattice import Lattice, RowSource
 from dppl.kernel.lattice.threads import one_thread_each
 from dppl.kernel.measure import Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import Budget, Guarantee
@@ -36,7 +36,6 @@ from dppl.kernel.reading import UnknownLabels
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
 
-_MEAN_ROWS = 4096
 _SAME_CLASS = "two data sets are neighbours when one record is replaced by another of the same class"
 _EXAMPLES = (
     "the examples or descriptions of the classes, which nobody may have written or chosen by looking at private records"
@@ -58,12 +57,10 @@ class EmbeddingClassifier(ReleasedClassifier):
         Public list of classes.
     public : PublicData, default=None
         Public rows, and public examples of the classes, by the encoder of the private records.
-    unknown_labels : {"error", "ignore"}, default="error"
+    unknown_labels : {"error", "ignore", "strict"}, default="error"
         What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    strict : bool, default=False
-        Whether a fit stops, before anything is charged, if a row cannot be used or a label lies outside `classes`,
-        whatever `unknown_labels` says. That it did not stop is one bit about the records, which the guarantee names as
-        not covered. Not with a table in parts.
+        ``"strict"`` stops before anything is charged, also if a row cannot be used. That it did not stop is one bit
+        about the records, which the guarantee names as not covered. Not with a table in parts.
     max_classes_per_person : int, default=None
         In how many classes a person counts at most, in a fit with ids of persons: those of most of their rows. None is
         all for `SoftmaxPrototypes`, where their number costs nothing, and 1 elsewhere. More than 1 means more noise
@@ -76,8 +73,7 @@ class EmbeddingClassifier(ReleasedClassifier):
     budget: Budget = field(default=None, kw_only=False)  # type: ignore[assignment]  # None is refused
     classes: ArrayLike | None = field(default=None, kw_only=False)
     public: PublicData | None = None
-    unknown_labels: UnknownLabels = "error"
-    strict: bool = False
+    unknown_labels: UnknownLabels | Literal["strict"] = "error"
     max_classes_per_person: int | None = None
     random_state: int | None = None
 
@@ -124,7 +120,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         BudgetExceeded
             If the ledger does not cover the release. Nothing was drawn then.
         InputError, UnknownLabelError
-            If arrays do not fit together, a label lies outside `classes`, or with `strict`.
+            If arrays do not fit together, a label lies outside `classes`, or a row cannot be used in a strict fit.
         """
         return self._fit(X, y, groups, ledger, partition)
 
@@ -157,7 +153,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                 guarantee = plan.guarantee_on(X, groups)
                 private.check(
                     needs_rows=any(one.measurement.query.needs_rows for one in plan.measurements.values()),
-                    strict=self.strict and bool(guarantee.releases),
+                    strict=self.unknown_labels == "strict" and bool(guarantee.releases),
                     classes=plan.classes if allowed is None else plan.classes[allowed],
                 )
                 # Paid before a private value is read: whoever stops a fit after that has seen something of it.
@@ -167,7 +163,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                     if plan.measurements:
                         records = private.records(
                             plan.classes,
-                            unknown_labels=self.unknown_labels,
+                            unknown_labels="ignore" if self.unknown_labels == "ignore" else "error",
                             adjacency=self.adjacency,
                             allowed=allowed,
                             max_classes=self.max_classes_per_person,
@@ -325,11 +321,37 @@ class EmbeddingClassifier(ReleasedClassifier):
                 "SoftmaxPrototypes makes a model of public examples alone of it."
             )
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
-        _validate.one_of(reading.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
+        _validate.one_of((*reading.UNKNOWN_LABELS, "strict"), unknown_labels=self.unknown_labels)
         if self.max_classes_per_person is not None:
             _validate.positive_integer(max_classes_per_person=self.max_classes_per_person)
         if not isinstance(self.public, PublicData | None):
             raise ParameterError(f"must be a dppl.PublicData; got {type(self.public).__name__}.", parameter="public")
+        if not isinstance(self.lattice, LatticeOptions | None):
+            kind = type(self.lattice).__name__
+            raise ParameterError(f"must be dppl.LatticeOptions; got {kind}.", parameter="lattice")
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, as scikit-learn does; ``lattice__pool`` sets an option of `lattice` alone.
+
+        Parameters
+        ----------
+        **params
+            Parameters by name.
+
+        Returns
+        -------
+        self
+        """
+        given = {name: value for name, value in params.items() if "__" not in name}
+        for name in params.keys() - given.keys():
+            group, _, option = name.partition("__")
+            if name not in with_options(self._get_param_names()):
+                raise ParameterError(f"{type(self).__name__} has no parameter {name}.")
+            # A group is immutable, because copies of an estimator share it.
+            before = given.get(group, getattr(self, group)) or GROUPS[group]()
+            given[group] = replace(before, **{option: params[name]})
+        super().set_params(**given)
+        return self
 
     def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
         """Return the public map from embeddings to integer rows, from parameters and public rows only.
@@ -343,18 +365,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         -------
         Lattice
         """
-        center = self.center
-        if isinstance(center, str):
-            _validate.one_of(("public",), center=center)
-            if public is None:
-                raise ParameterError("center='public' is fitted on public rows; give public=PublicData(rows).")
-            center = _mean_direction(public)
-        rotation = self.rotation
-        if isinstance(rotation, str):
-            _validate.one_of(("auto",), rotation=rotation)
-            plain = Lattice(n_features, center=center, pool=self.pool)
-            rotation = ROTATION if public is not None and plain.loses_much(public) else None
-        return Lattice(n_features, center=center, pool=self.pool, rotation=rotation)
+        return fitted_lattice(self.lattice or LatticeOptions(), n_features, public)
 
     def _public_inputs(self, public: PublicValues) -> tuple[str, ...]:
         """Name what every guarantee treats as public."""
@@ -371,7 +382,7 @@ class EmbeddingClassifier(ReleasedClassifier):
 
     def _uses_public_rows(self, public: PublicValues) -> bool:
         """Tell whether what is released depends on public rows."""
-        return isinstance(self.center, str) or isinstance(self.rotation, str)
+        return self.lattice is not None and self.lattice.reads_public_rows
 
     def _not_covered(self) -> tuple[str, ...]:
         missing = list(ALWAYS_UNCOVERED)
@@ -399,14 +410,8 @@ def as_json(value: Any) -> Any:
     """Shorten a public parameter for the ledger."""
     if isinstance(value, Budget):
         return value.to_dict()
+    if isinstance(value, LatticeOptions):
+        return {name: as_json(one) for name, one in vars(value).items()}
     if isinstance(value, np.ndarray | list | tuple | range) and len(value) > 100:
         return f"{type(value).__name__} of length {len(value)}"
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-
-
-def _mean_direction(public: RowSource) -> NDArray[np.float64]:
-    lattice = Lattice(public.shape[1])
-    total = np.zeros(lattice.dim)
-    for block in iter_blocks(public, _MEAN_ROWS):
-        total += lattice.features(block).sum(axis=0, dtype=np.float64)
-    return np.asarray(total / max(public.shape[0], 1))

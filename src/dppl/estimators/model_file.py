@@ -21,7 +21,7 @@ from dppl._files import write_atomically
 from dppl._metadata import checked_columns
 from dppl._version import __version__
 from dppl.errors import ModelFileError
-from dppl.estimators.parameters import ROTATION
+from dppl.estimators.parameters import ROTATION, LatticeOptions
 from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.registry import BY_NAME
 from dppl.kernel.lattice import Lattice
@@ -35,7 +35,7 @@ FORMAT = 2
 _KEY = "dppl"
 _FINETUNED = "dppl_finetune"  # the key of `dppl.finetune.model_file`
 # Parameters that have a place of their own, are needed by `fit` only, or would undo the noise (a seed).
-_UNSAVED = {"budget", "classes", "center", "rotation", "pool", "coinpress_center", "random_state"}
+_UNSAVED = {"budget", "classes", "lattice", "random_state"}
 
 
 class Misfit(ValueError):
@@ -184,13 +184,14 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     }
     classes = np.array(fields["classes"])
     # Not every estimator lets its caller choose the map.
-    mapped = {"center": lattice.center, "rotation": lattice.rotation, "pool": lattice.pool}
-    mapped = {name: value for name, value in mapped.items() if name in estimator._get_param_names()}
-    if "rotation" not in mapped and (lattice.rotation not in (None, ROTATION) or lattice.pool != 1):
+    if "lattice" in estimator._get_param_names():
+        options = LatticeOptions(pool=lattice.pool, center=lattice.center, rotation=lattice.rotation)
+        parameters["lattice"] = None if options == LatticeOptions() else options
+    elif lattice.rotation not in (None, ROTATION) or lattice.pool != 1:
         raise Misfit("its map is not one of its method")
     # Where the costs of tasks add up, the guarantee is that of all, and the parameter what each may spend.
     budget = budget_from_dict(fields["task_budget"]) if "task_budget" in fields else guarantee.budget
-    model: EmbeddingClassifier = estimator(budget, classes, **{**mapped, **parameters})
+    model: EmbeddingClassifier = estimator(budget, classes, **parameters)
     model.check_parameters()
     model._forget()
     model.classes_, model.lattice_, model.guarantee_ = classes, lattice, guarantee

@@ -1,13 +1,19 @@
-"""Parameters of estimators: fields of their classes, and documented once."""
+"""Parameters of estimators: fields of their classes, documented once; and the groups that some of them form."""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar, dataclass_transform
+from typing import Any, Literal, TypeVar, dataclass_transform
 
+import numpy as np
 from numpy.typing import ArrayLike
+
+from dppl import _validate
+from dppl.errors import ParameterError
+from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -16,6 +22,7 @@ ROTATION = 0
 _HEADING = "Parameters\n----------\n"
 _SECTIONS = re.compile(r"\n\n(?=\w+\n---)")
 _ENTRY = re.compile(r"^(\w+) : .*(?:\n(?: .*)?)*", re.MULTILINE)
+_MEAN_ROWS = 4096
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
@@ -40,9 +47,9 @@ def parameters(kind: Kind) -> Kind:
     return kind
 
 
-@parameters
-class MapParameters:
-    """The parameters of the map from embeddings to integer rows, of methods that take them.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LatticeOptions:
+    """How embeddings become lattice rows: a public choice.
 
     Parameters
     ----------
@@ -53,8 +60,76 @@ class MapParameters:
     rotation : int or "auto", default=None
         Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if the public rows need
         it.
+
+    Examples
+    --------
+    >>> from dppl import ApproxDP, LatticeOptions, MeanPrototypes
+    >>> model = MeanPrototypes(ApproxDP(1, 1e-6), ["a", "b"], lattice=LatticeOptions(pool=2))
+    >>> model.set_params(lattice__rotation="auto").lattice
+    LatticeOptions(pool=2, center=None, rotation='auto')
     """
 
     pool: int = 1
     center: ArrayLike | Literal["public"] | None = None
     rotation: int | Literal["auto"] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and all(map(np.array_equal, vars(self).values(), vars(other).values()))
+
+    def __hash__(self) -> int:
+        return hash((self.pool, str(self.rotation)))
+
+    @property
+    def reads_public_rows(self) -> bool:
+        """Whether the lattice depends on public rows."""
+        return isinstance(self.center, str) or isinstance(self.rotation, str)
+
+
+@parameters
+class LatticeParameter:
+    """Mixin of methods whose lattice may be chosen.
+
+    Parameters
+    ----------
+    lattice : LatticeOptions, default=None
+        How embeddings become lattice rows. None normalises them and does no more. In a grid or on the command line one
+        of its options is ``lattice__pool``, ``lattice__center`` or ``lattice__rotation``.
+    """
+
+    lattice: LatticeOptions | None = None
+
+
+def fitted_lattice(options: LatticeOptions, n_features: int, public: RowSource | None) -> Lattice:
+    """Return the lattice, fitted on public rows as far as the options say ``"public"`` or ``"auto"``."""
+    center, rotation = options.center, options.rotation
+    if isinstance(center, str):
+        _validate.one_of(("public",), center=center)
+        if public is None:
+            raise ParameterError("center='public' is fitted on public rows; give public=PublicData(rows).")
+        plain, total = Lattice(n_features), np.zeros(n_features)
+        for block in iter_blocks(public, _MEAN_ROWS):
+            total += plain.features(block).sum(axis=0, dtype=np.float64)
+        center = total / max(public.shape[0], 1)
+    if isinstance(rotation, str):
+        _validate.one_of(("auto",), rotation=rotation)
+        plain = Lattice(n_features, center=center, pool=options.pool)
+        rotation = ROTATION if public is not None and plain.loses_much(public) else None
+    return Lattice(n_features, center=center, pool=options.pool, rotation=rotation)
+
+
+# Parameters that are groups of options, which ``name__option`` sets one by one.
+GROUPS = {"lattice": LatticeOptions}
+
+
+def with_options(names: Iterable[str]) -> list[str]:
+    """Return names of parameters, those of groups with the names of their options."""
+    options = [f"{name}__{option}" for name in names if name in GROUPS for option in GROUPS[name].__dataclass_fields__]
+    return sorted({*names, *options})
+
+
+def same_value(one: Any, other: Any) -> bool:
+    """Tell whether two values of a parameter are the same, also where they are arrays."""
+    if any(hasattr(value, "__array__") or isinstance(value, list | tuple | range) for value in (one, other)):
+        first, second = np.asarray(one), np.asarray(other)
+        return first.dtype.kind == second.dtype.kind and np.array_equal(first, second)
+    return type(one) is type(other) and bool(one == other)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from dppl._metadata import columns_of, depends_on_company
@@ -126,7 +125,7 @@ class Plan:
         assumption = getattr(getattr(X, "engine", None), "assumption", None)
         if assumption is not None:
             guarantee = replace(guarantee, assumptions=(*guarantee.assumptions, assumption))
-        if self.parameters["strict"]:
+        if self.parameters["unknown_labels"] == "strict":
             guarantee = replace(guarantee, not_covered=(*guarantee.not_covered, A_STRICT_STOP))
         return guarantee
 
@@ -134,14 +133,6 @@ class Plan:
 def seed_of(seed: int, task: int) -> int:
     """Return a seed for a later task, so that the noise of no two tasks is the same."""
     return int.from_bytes(sha256(f"{int(seed)} {task}".encode()).digest()[:8], "big")
-
-
-def same_value(one: Any, other: Any) -> bool:
-    """Tell whether two values of a parameter are the same, also where they are arrays."""
-    if any(hasattr(value, "__array__") or isinstance(value, list | tuple | range) for value in (one, other)):
-        first, second = np.asarray(one), np.asarray(other)
-        return first.dtype.kind == second.dtype.kind and np.array_equal(first, second)
-    return type(one) is type(other) and bool(one == other)
 
 
 def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: bool = False) -> Guarantee:

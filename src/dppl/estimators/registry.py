@@ -43,8 +43,10 @@ class Entry:
 
     @property
     def parameters(self) -> list[str]:
-        """Names of its constructor's parameters."""
-        return list(self.load()._get_param_names())
+        """Names of its parameters, and of the options of those that are groups."""
+        from dppl.estimators.parameters import with_options  # which NumPy comes with
+
+        return with_options(self.load()._get_param_names())
 
 
 # The first method that can is what "auto" takes.
@@ -126,4 +128,4 @@ def estimator_of(method: str, budget: Budget, classes: Any, /, **options: Any) -
             raise ParameterError(
                 f"must be parameters of {entry.name}: {', '.join(known)}; got {name!r}.", parameter="options"
             )
-    return entry.load()(budget, classes, **options)
+    return entry.load()(budget, classes).set_params(**options)

@@ -19,6 +19,7 @@ from dppl import _validate
 from dppl._metadata import check_encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import model_file
+from dppl.estimators.parameters import LatticeOptions
 from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.reported import Reported
 from dppl.kernel import Part, Parted, reading
@@ -41,9 +42,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
     random_state: int | None
     # What only some methods take as parameters.
     adjacency: Adjacency = "add-remove"
-    pool: int = 1
-    center: ArrayLike | Literal["public"] | None = None
-    rotation: int | Literal["auto"] | None = None
+    lattice: LatticeOptions | None = None
 
     classes_: NDArray[Any]
     guarantee_: Guarantee

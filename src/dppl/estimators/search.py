@@ -18,7 +18,7 @@ from dppl import _validate
 from dppl._progress import shown_by
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
-from dppl.estimators.parameters import parameters
+from dppl.estimators.parameters import parameters, with_options
 from dppl.estimators.public_data import PublicData, refuse_private
 from dppl.estimators.released import Shares
 from dppl.estimators.reported import Reported
@@ -97,9 +97,9 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
     >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> estimator = MeanPrototypes(ApproxDP(1, 1e-6), classes=sample.classes)
-    >>> search = PrivateSearch(estimator, {"pool": [1, 2, 4]}, mean_runs=3)
+    >>> search = PrivateSearch(estimator, {"lattice__pool": [1, 2, 4]}, mean_runs=3)
     >>> search = search.fit(sample.X, sample.y)
-    >>> search.best_params_["pool"] in (1, 2, 4)
+    >>> search.best_params_["lattice__pool"] in (1, 2, 4)
     True
     """
 
@@ -253,10 +253,10 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             raise ParameterError(
                 f"estimator must be a dppl classifier of embeddings; got {type(self.estimator).__name__}."
             )
-        if self.estimator.max_classes_per_person not in (None, 1) or self.estimator.strict:
+        if self.estimator.max_classes_per_person not in (None, 1) or self.estimator.unknown_labels == "strict":
             raise ParameterError(
                 "estimator must count a person in one class and leave unusable records out; set max_classes_per_person "
-                "to None and strict to False."
+                "to None and unknown_labels to 'error' or 'ignore'."
             )
         budget = checked_budget(self.estimator.budget)
         if not isinstance(budget, ApproxDP):
@@ -269,7 +269,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         candidates = list(ParameterGrid(self.parameters))
         if not candidates:
             raise ParameterError("parameters must name at least one candidate; got none.")
-        known = self.estimator.get_params(deep=False)
+        known = with_options(self.estimator._get_param_names())
         for name in {name for candidate in candidates for name in candidate}:
             if name not in known or name in _FIXED:
                 raise ParameterError(

@@ -576,8 +576,6 @@ class CoinPressMeans(RowQuery):
     """
 
     split: tuple[float, ...]
-    radius: float | None
-    center: Any
     needs_rows = True
     repeats = False
     per_class = True
@@ -595,7 +593,7 @@ class CoinPressMeans(RowQuery):
             raise ParameterError(
                 "CoinPress divides by class sizes, which are public only where neighbours agree in them"
             )
-        return CoinPress.within(budget, self.lattice.dim, split=self.split, radius=self.radius, center=self.center)
+        return CoinPress.within(budget, self.lattice.dim, split=self.split)
 
     def exact(self, records: Records, **released: Any) -> Int64:
         """Each step needs the noisy mean of the one before."""

@@ -10,7 +10,7 @@ from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
-from dppl.estimators.parameters import MapParameters, parameters
+from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.privacy.guarantee import Adjacency
@@ -26,7 +26,7 @@ _LEAST_CLIP = 1e-3
 
 
 @parameters
-class AdaMix(MapParameters, GradientClassifier):
+class AdaMix(LatticeParameter, GradientClassifier):
     r"""Softmax regression from public examples of the classes, after AdaMix, with all records in every step.
 
     The weights of softmax regression on the examples alone are the start. In every step the examples' gradients at the

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dppl import _validate
 from dppl._progress import steps
 from dppl.estimators.classifier import Classifier
-from dppl.estimators.parameters import MapParameters, parameters
+from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.residuals import check_clip
@@ -20,7 +20,7 @@ Float = NDArray[np.float64]
 
 
 @parameters
-class FeatureCovariance(MapParameters, Classifier):
+class FeatureCovariance(LatticeParameter, Classifier):
     r"""Noisy gradient descent on the softmax loss in the metric of a noisy Gram matrix (DP-FC).
 
     The Gram matrix A = Σ u uᵀ of rows u of norm at most 1 is released once. From weights Θ = 0, each step releases the

@@ -8,7 +8,7 @@ from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
-from dppl.estimators.parameters import MapParameters, parameters
+from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.privacy.guarantee import Adjacency
@@ -22,7 +22,7 @@ _BOUNDS = 1e-3, math.sqrt(2)
 
 
 @parameters
-class GlobalAdapt(MapParameters, GradientClassifier):
+class GlobalAdapt(LatticeParameter, GradientClassifier):
     r"""Softmax regression by DPSGD-Global-Adapt, with all records in every step.
 
     Clipping shortens long gradients only and so turns their sum away from the classes that need it, often the rare

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.estimators.classifier import Classifier
-from dppl.estimators.parameters import MapParameters, parameters
+from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.threads import in_order
@@ -24,7 +24,7 @@ Float = NDArray[np.float64]
 
 
 @parameters
-class LeastSquares(MapParameters, Classifier):
+class LeastSquares(LatticeParameter, Classifier):
     r"""Least squares on noisy moments, one linear score per class (DP-LS).
 
     With rows u of norm at most 1, the Gram matrix A = Σ u uᵀ and class sums b_c are released once. The weights of class

@@ -7,7 +7,7 @@ import numpy as np
 from dppl import _validate
 from dppl._progress import steps
 from dppl.estimators.classifier import Classifier
-from dppl.estimators.parameters import MapParameters, parameters
+from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.residuals import check_clip
@@ -17,7 +17,7 @@ from dppl.lab.least_squares import noise_radius, solve_ridges
 
 
 @parameters
-class Newton(MapParameters, Classifier):
+class Newton(LatticeParameter, Classifier):
     r"""Noisy Newton steps on the softmax loss, with a Hessian for each class (DP-Newton).
 
     From weights θ_c = 0, each step releases the sum G of the records' clipped descent directions and, for each class,

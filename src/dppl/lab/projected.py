@@ -14,7 +14,7 @@ from dppl._progress import steps
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
-from dppl.estimators.parameters import MapParameters, parameters
+from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
@@ -56,7 +56,7 @@ class _Head(NamedTuple):
 
 
 @parameters
-class ProjectedPrototypes(MapParameters, EmbeddingClassifier):
+class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
     r"""Prototypes of rows that a privately trained linear layer has projected.
 
     DPPL-v1 (appendix C.5) trains the layer with the rule of prototypical networks, and finds that it does not help. It

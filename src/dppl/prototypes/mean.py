@@ -7,28 +7,26 @@ from dataclasses import field
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
-from dppl.estimators.parameters import MapParameters, parameters
+from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import ADD_REMOVE, COINPRESS_SPLITS, WITHIN_CLASS, ClassSums, CoinPressMeans, PublicClassSizes
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
-Mechanism: TypeAlias = Literal["gaussian", "coinpress"]
-MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
 Metric: TypeAlias = Literal["cosine", "euclidean"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 Split: TypeAlias = Literal["dppl", "original"]
 
 
 @parameters
-class MeanPrototypes(MapParameters, EmbeddingClassifier):
+class MeanPrototypes(LatticeParameter, EmbeddingClassifier):
     r"""One prototype per class: the sum of its embeddings with Gaussian noise.
 
     Rows become integers of bounded norm (`Lattice`); the exact integer sums of all classes are released in
@@ -41,16 +39,11 @@ class MeanPrototypes(MapParameters, EmbeddingClassifier):
     adjacency : {"add-remove", "replace-one"}, default="add-remove"
         ``"replace-one"`` reproduces DPPL-AAAI eq. (1): noisy means, twice the sensitivity, and class sizes taken as
         public.
-    mechanism : {"gaussian", "coinpress"}, default="gaussian"
-        ``"coinpress"`` is DPPL-v1's iterative mean; it needs ``adjacency="replace-one"``.
+    coinpress : {"dppl", "original"} or tuple of float, default=None
+        DPPL-v1's iterative means in place of sums, by the shares of the budget for each step: those of DPPL-v1,
+        (5, 7, 52)/64, those of CoinPress itself, (1, 1, 6)/8, or others. It needs ``adjacency="replace-one"``.
     metric : {"cosine", "euclidean"}, default="cosine"
         ``"euclidean"`` compares with means and so needs ``adjacency="replace-one"``.
-    coinpress_split : {"dppl", "original"} or tuple of float, default="dppl"
-        Shares of the budget per step: (5, 7, 52)/64 or (1, 1, 6)/8.
-    coinpress_radius : float, default=None
-        First radius, in standard deviations of a coordinate of rows scaled to norm √dim. None is √dim.
-    coinpress_center : array-like of shape (dim,), default=None
-        First centre in the same units. None is the origin.
 
     Attributes
     ----------
@@ -95,31 +88,28 @@ class MeanPrototypes(MapParameters, EmbeddingClassifier):
     _RELEASED = "prototypes_"
 
     adjacency: Adjacency = "add-remove"
-    mechanism: Mechanism = "gaussian"
+    coinpress: Split | tuple[float, ...] | None = None
     metric: Metric = "cosine"
-    coinpress_split: Split | tuple[float, ...] = "dppl"
-    coinpress_radius: float | None = None
-    coinpress_center: ArrayLike | None = None
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        _validate.one_of(MECHANISMS, mechanism=self.mechanism)
         _validate.one_of(METRICS, metric=self.metric)
-        for name in ("mechanism", "metric"):
-            value = getattr(self, name)
-            if value in ("coinpress", "euclidean") and self.adjacency != "replace-one":
+        if isinstance(self.coinpress, str):
+            _validate.one_of(COINPRESS_SPLITS, coinpress=self.coinpress)
+        for name, divides in (("coinpress", self.coinpress is not None), ("metric", self.metric == "euclidean")):
+            if divides and self.adjacency != "replace-one":
                 raise ParameterError(
-                    f"{name}={value!r} divides by class sizes, which only adjacency='replace-one' treats as public; "
-                    f"got adjacency={self.adjacency!r}."
+                    f"{name}={getattr(self, name)!r} divides by class sizes, which only adjacency='replace-one' treats "
+                    f"as public; got adjacency={self.adjacency!r}."
                 )
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare the class sums, or means by CoinPress; class sizes are public where neighbours agree in them."""
         lattice, n_classes = setting.lattice, setting.n_classes
-        if self.mechanism == "coinpress":
-            means = CoinPressMeans(lattice, n_classes, self._split(), self.coinpress_radius, self.coinpress_center)
-            return {"means": Measurement(means)}
+        if self.coinpress is not None:
+            split = COINPRESS_SPLITS[self.coinpress] if isinstance(self.coinpress, str) else tuple(self.coinpress)
+            return {"means": Measurement(CoinPressMeans(lattice, n_classes, split))}
         sizes = {"sizes": Measurement(PublicClassSizes(n_classes))} if self.adjacency == "replace-one" else {}
         return {"sums": Measurement(ClassSums(lattice, n_classes)), **sizes}
 
@@ -135,12 +125,6 @@ class MeanPrototypes(MapParameters, EmbeddingClassifier):
     @property
     def _relation_of_records(self) -> str:
         return WITHIN_CLASS if self.adjacency == "replace-one" else ADD_REMOVE
-
-    def _split(self) -> tuple[float, ...]:
-        if isinstance(self.coinpress_split, str):
-            _validate.one_of(get_args(Split), coinpress_split=self.coinpress_split)
-            return COINPRESS_SPLITS[self.coinpress_split]
-        return tuple(self.coinpress_split)
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         return {"prototypes": self.prototypes_}

@@ -8,7 +8,7 @@ from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
-from dppl.estimators.parameters import MapParameters, parameters
+from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.residuals import check_clip
@@ -18,7 +18,7 @@ from dppl.prototypes._gradients import GradientClassifier
 
 
 @parameters
-class LinearProbe(MapParameters, GradientClassifier):
+class LinearProbe(LatticeParameter, GradientClassifier):
     r"""Softmax regression by differentially private gradient descent.
 
     Every step sums the records' gradients, their residuals clipped, adds Gaussian noise, and moves the weights

@@ -12,7 +12,7 @@ from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
-from dppl.estimators.parameters import MapParameters, parameters
+from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues, public_rows_at
 from dppl.kernel import Measure, Measurement
@@ -27,7 +27,7 @@ _CLIP_QUANTILES = (0.5, 0.999)
 
 
 @parameters
-class PublicPrototypes(MapParameters, EmbeddingClassifier):
+class PublicPrototypes(LatticeParameter, EmbeddingClassifier):
     r"""Represent each class by one or several *public* rows, selected under differential privacy.
 
     The utility of a public row for a class is the sum of its clipped similarities with the class's private rows. The

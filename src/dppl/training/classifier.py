@@ -69,7 +69,7 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         What is fitted on the embeddings; ``"auto"`` lets the budget decide.
     options : mapping, default=None
         Further parameters of that estimator, for instance ``{"n_prototypes": 3}`` of `PublicPrototypes`, or
-        ``{"strict": True}``.
+        ``{"unknown_labels": "strict"}``.
     random_state : int, default=None
         None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
         must not be released.

@@ -205,9 +205,9 @@ def train(
     )  # before hours of embedding
     typed = {name: value for name, value in _published(columns).items() if value is not None}
     kept = {COLUMNS: json.dumps(typed)} if typed else {}
-    classes = np.asarray(estimator.classes)
+    classes, strict = np.asarray(estimator.classes), estimator.unknown_labels == "strict"
     if not estimator.budget.is_zero:
-        check_records(source, encoder, classes, estimator.unknown_labels, strict=estimator.strict)
+        check_records(source, encoder, classes, estimator.unknown_labels, strict=strict)
     with work_in(folder, keep=keep):
         example_rows = None
         if examples is not None:  # first: they take less time than public rows
@@ -230,7 +230,7 @@ def train(
         left_out = b""
         if reads:
             with watch(source) as progress:
-                done = embed_all(source, encoder, folder / "private", workers, progress, strict=estimator.strict)
+                done = embed_all(source, encoder, folder / "private", workers, progress, strict=strict)
             rows = read_table(done.table)
             labels, groups = rows.y, read_ids(folder / "private", PERSON) if of_persons else None
             left_out = left_out_of(done.report, rows, classes, usable_rows(rows))

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from dppl import ZCDP, ApproxDP, MeanPrototypes, PublicData, PublicPrototypes, SoftmaxPrototypes
+from dppl import ZCDP, ApproxDP, LatticeOptions, MeanPrototypes, PublicData, PublicPrototypes, SoftmaxPrototypes
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import Lattice, TensorRows
 from dppl.kernel.reading import as_labels, as_rows
@@ -35,8 +35,8 @@ ESTIMATORS = [
     LeastSquares(ZCDP(1.0), CLASSES, **SEEDED),
     SoftmaxPrototypes(ZCDP(1.0), CLASSES, **SEEDED),
     MeanPrototypes(ZCDP(1.0), CLASSES, **SEEDED),
-    MeanPrototypes(ZCDP(1.0), CLASSES, mechanism="coinpress", adjacency="replace-one", **SEEDED),
-    PublicPrototypes(ZCDP(1.0), CLASSES, center="public", rotation="auto", **SEEDED),
+    MeanPrototypes(ZCDP(1.0), CLASSES, coinpress="dppl", adjacency="replace-one", **SEEDED),
+    PublicPrototypes(ZCDP(1.0), CLASSES, lattice=LatticeOptions(center="public", rotation="auto"), **SEEDED),
     PublicPrototypes(ZCDP(1.0), CLASSES, n_prototypes=3, **SEEDED),
     PublicPrototypes(ZCDP(1.0), CLASSES, clip=(0.0, 2.0), **SEEDED),
 ]

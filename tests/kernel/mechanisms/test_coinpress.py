@@ -235,7 +235,7 @@ def test_a_row_on_the_other_side_moves_the_sum_by_almost_the_stated_sensitivity(
 @pytest.mark.parametrize("budget", [GaussianDP(1e-13), GaussianDP(1e-9), ZCDP(1e-30), ApproxDP(1e-9, 1e-12)])
 def test_a_budget_that_is_too_small_is_refused_before_it_is_charged(budget, tmp_path):
     ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(1.0), adjacency="replace-one")
-    model = MeanPrototypes(budget, ["a", "b"], adjacency="replace-one", mechanism="coinpress")
+    model = MeanPrototypes(budget, ["a", "b"], adjacency="replace-one", coinpress="dppl")
     with pytest.raises(BudgetError, match=r"the budget is so small|mu must be"):
         model.fit(np.eye(4), list("abab"), ledger=ledger)
     assert ledger.releases() == []

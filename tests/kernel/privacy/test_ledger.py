@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dppl
-from dppl import PublicData
+from dppl import LatticeOptions, PublicData
 from dppl.errors import BudgetError, BudgetExceeded, LedgerError, ParameterError, UnknownLabelError
 from dppl.kernel.mechanisms import ExponentialMechanism
 from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
@@ -579,7 +579,7 @@ def test_no_sequence_of_charges_overspends_and_none_is_refused_without_need(char
 
 
 def test_a_fit_marks_its_charge_with_the_hash_of_the_model_file(ledger, tmp_path):
-    model = mean(0.25, pool=2).fit(X, Y, ledger=ledger, partition="north")
+    model = mean(0.25, lattice=LatticeOptions(pool=2)).fit(X, Y, ledger=ledger, partition="north")
     model.save(tmp_path / "m.safetensors")
     (release,) = ledger.releases()
     assert release["model_sha256"] == hashlib.sha256((tmp_path / "m.safetensors").read_bytes()).hexdigest()
@@ -588,7 +588,7 @@ def test_a_fit_marks_its_charge_with_the_hash_of_the_model_file(ledger, tmp_path
     assert release["mechanism"] == model.guarantee_.releases[0].mechanism
     assert release["dppl_version"] == dppl.__version__
     assert release["parameters"]["budget"] == {"rho": 0.25}
-    assert release["parameters"]["pool"] == 2
+    assert release["parameters"]["lattice"]["pool"] == 2
     assert release["charged_at"] <= release["released_at"]
     entry = f"wards, release {release['number']}"
     assert model.guarantee_.ledger_entry == entry

@@ -78,8 +78,11 @@ def test_the_calibration_of_models_with_probabilities_is_measured(run, data):
 @pytest.mark.parametrize(
     ("method", "told"),
     [
-        ({"method": "mean", "pool": -2}, "mean with pool: -2, on data set 'blobs': pool must be an integer"),
-        ({"method": "mean", "pool": 17}, "pool must be at most the number of features, 16; got 17"),
+        (
+            {"method": "mean", "lattice__pool": -2},
+            "mean with lattice__pool: -2, on data set 'blobs': pool must be an integer",
+        ),
+        ({"method": "mean", "lattice__pool": 17}, "pool must be at most the number of features, 16; got 17"),
         ({"method": "linear-probe", "steps": 0}, "linear-probe with steps: 0, .*steps must be an integer"),
         ({"method": "public", "clip": 3}, "public with clip: 3"),
     ],
@@ -92,7 +95,7 @@ def test_a_check_finds_bad_parameters_without_a_fit(experiment, monkeypatch, met
 
 
 def test_a_check_passes_what_runs_and_names_arrays_that_do_not_fit(experiment, data):
-    methods = ["mean", "public", {"method": "mean", "center": "public"}, "softmax", "newton", "ncm"]
+    methods = ["mean", "public", {"method": "mean", "lattice__center": "public"}, "softmax", "newton", "ncm"]
     loaded = experiment(methods=[*methods, {"method": "mean", "tune": 2}])
     check_cells(loaded.cells, loaded.datasets)
     small = experiment(
@@ -114,7 +117,7 @@ def test_the_same_seed_gives_the_same_record_and_another_seed_another(run):
 
 
 def test_a_failing_cell_is_recorded_with_its_error(run):
-    (record,) = run(methods=[{"method": "mean", "pool": 1000}])
+    (record,) = run(methods=[{"method": "mean", "lattice__pool": 1000}])
     assert (record["status"], record["error"]) == ("failed", "ParameterError")
     assert "pool" in record["message"]
     assert "metrics" not in record
@@ -215,7 +218,7 @@ def test_the_radii_told_are_those_of_the_fit(run, monkeypatch):
         return original(self, rows, lattice, source)
 
     monkeypatch.setattr(CoinPress, "release", spy)
-    method = {"method": "coinpress", "coinpress_radius": 2.0, "coinpress_split": "original"}
+    method = {"method": "coinpress"}
     (record,) = run(methods=[method])
     whole = [radii for radii in seen if len(radii) == len(record["coinpress"]["radius"])]
     assert len(whole) == len(record["data"]["class_sizes"])
@@ -223,11 +226,11 @@ def test_the_radii_told_are_those_of_the_fit(run, monkeypatch):
 
 
 def test_tuned_cells_are_marked_repeat_and_keep_what_the_configuration_fixes(run):
-    changes = {"methods": [{"method": "public", "pool": 2, "tune": 4}]}
+    changes = {"methods": [{"method": "public", "lattice__pool": 2, "tune": 4}]}
     untuned, tuned = run(**changes)
     assert (untuned["tuned"], untuned["covered"], untuned["search"]) == (False, True, None)
     assert (tuned["tuned"], tuned["covered"]) == (True, False)
-    assert tuned["parameters"]["pool"] == 2
+    assert tuned["parameters"]["lattice__pool"] == 2
     assert set(tuned["search"]["best"]) <= {"clip"}
     assert tuned["search"]["trials"] == 4
     assert tuned["search"]["validation_rows"] == 32
@@ -237,9 +240,12 @@ def test_tuned_cells_are_marked_repeat_and_keep_what_the_configuration_fixes(run
 
 def test_a_search_finds_what_is_better_and_never_takes_what_is_worse_than_the_defaults(run, monkeypatch):
     # Pools of 16 leave one coordinate, whose sign cannot tell four classes apart.
-    for space, default, best in (({"pool": (16, 1)}, 16, {"pool": 1}), ({"pool": (16,)}, 1, {})):
+    for space, default, best in (
+        ({"lattice__pool": (16, 1)}, 16, {"lattice__pool": 1}),
+        ({"lattice__pool": (16,)}, 1, {}),
+    ):
         axes = {name: Choice(values) for name, values in space.items()}
-        method = Method("m", "MeanPrototypes", space=axes, defaults={"pool": default} if best else {})
+        method = Method("m", "MeanPrototypes", space=axes, defaults={"lattice__pool": default} if best else {})
         monkeypatch.setitem(METHODS, "mean", method)
         assert run(methods=[{"method": "mean", "tune": 20}], budgets={"e": [50]})[1]["search"]["best"] == best
 

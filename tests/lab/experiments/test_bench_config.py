@@ -24,7 +24,7 @@ def blobs(**changes):
 def test_the_grid_is_complete_and_methods_without_public_rows_are_not_repeated_over_pools(experiment):
     cells = experiment(
         datasets=blobs(public=[{**POOL, "rows": [10, 20]}, {**POOL, "name": "again"}]),
-        methods=["mean", "public", {"method": "mean", "center": "public"}],
+        methods=["mean", "public", {"method": "mean", "lattice__center": "public"}],
         budgets=[{"e": [0.5, 1]}, {"mu": [0.5]}, {"epsilon": [2], "delta": "1e-6"}],
         ir=["natural", 1, 10],
         seeds=[4, 7],
@@ -195,7 +195,7 @@ def test_the_configuration_is_remembered_as_typed(write_config, data):
         ),
         ({"datasets": blobs(public=[])}, r"methods\[1\]: public needs public rows, and data set 'blobs' names none"),
         (
-            {"datasets": blobs(public=[]), "methods": [{"method": "mean", "center": "public"}]},
+            {"datasets": blobs(public=[]), "methods": [{"method": "mean", "lattice__center": "public"}]},
             r"methods\[0\]: mean needs public rows",
         ),
         ({"datasets": blobs(files={"train": "x"})}, r"datasets\[0\]: files has an unknown key 'train'"),
@@ -205,7 +205,10 @@ def test_the_configuration_is_remembered_as_typed(write_config, data):
             r"methods\[0\]: mean has no parameter 'k' to set; it has adjacency",
         ),
         ({"methods": [{"method": "mean", "budget": 3}]}, r"mean has no parameter 'budget'"),
-        ({"methods": [{"method": "mean", "pool": {"a": 1}}]}, r"methods\[0\]\.pool must hold numbers"),
+        (
+            {"methods": [{"method": "mean", "lattice__pool": {"a": 1}}]},
+            r"methods\[0\]\.lattice__pool must hold numbers",
+        ),
         (
             {"methods": [{"method": "mean", "tune": -1}]},
             r"methods\[0\]\.tune must be greater than or equal to 0; got -1",

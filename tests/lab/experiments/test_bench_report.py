@@ -508,7 +508,10 @@ def test_k_of_one_is_never_left_out():
 def test_the_best_k_may_be_one_by_public_of_the_same_pool_and_parameters(report, monkeypatch):
     drawn, lines = [], figures.lines
     monkeypatch.setattr(figures, "lines", lambda panels, *a, **k: drawn.append(panels) or lines(panels, *a, **k))
-    cells = [record("public", 0.9, pool=NEAR, parameters={"pool": 2}), record("public", 0.9, pool=Pool("near", rows=9))]
+    cells = [
+        record("public", 0.9, pool=NEAR, parameters={"lattice__pool": 2}),
+        record("public", 0.9, pool=Pool("near", rows=9)),
+    ]
     cells += [record("public-topk", k / 10, pool=NEAR, parameters={"n_prototypes": k}) for k in (2, 5)]
     report([*cells, record("public", 0.4, pool=NEAR), record("public", 0.6, pool=NEAR, e=2.0)])
     (((_, values),),) = [panels for panels in drawn if "IR = 1" in panels[0][1]]

@@ -72,7 +72,7 @@ def test_a_finished_experiment_starts_no_process(experiment, path, monkeypatch):
 @pytest.mark.slow
 def test_a_failing_cell_stops_no_other_and_is_tried_again(experiment, path):
     around = dict(os.environ), signal.getsignal(signal.SIGINT)
-    loaded = experiment(methods=[{"method": "mean", "pool": [1, 1000, 2]}])
+    loaded = experiment(methods=[{"method": "mean", "lattice__pool": [1, 1000, 2]}])
     for runs in (1, 2):
         summary = run_experiment(loaded, path, jobs=1)
         assert (summary.done, summary.failed) == ((2, 1) if runs == 1 else (0, 1))

@@ -255,7 +255,7 @@ def test_non_private_is_no_promise_and_costs_no_accuracy(run):
 
 
 def test_public_rows_are_given_with_the_first_task(run):
-    (result,) = run(methods=[{"method": "ContinualPrototypes", "center": "public"}])
+    (result,) = run(methods=[{"method": "ContinualPrototypes", "lattice__center": "public"}])
     assert (result["status"], result["data"]["n_public"]) == ("done", 60)
 
 

@@ -310,9 +310,9 @@ def _coinpress(refit: Callable[[dict[str, Any]], Any], model: Any, sizes: NDArra
     """
     (release,) = model.guarantee_.releases
     split = tuple(release.parameters.values())
-    mechanism = CoinPress(release.cost["mu"], split=split, radius=model.coinpress_radius)
+    mechanism = CoinPress(release.cost["mu"], split=split)
     radii = zip(*(mechanism.radii(int(n), model.lattice_) for n in sizes), strict=True)
-    models = [*(refit({"coinpress_split": split[:steps]}) for steps in range(1, len(split))), model]
+    models = [*(refit({"coinpress": split[:steps]}) for steps in range(1, len(split))), model]
     norms = [float(np.linalg.norm(one.prototypes_, axis=1).mean() * one.lattice_.dim**0.5) for one in models]
     return {"radius": [fmean(each) for each in radii], "norm": norms}
 

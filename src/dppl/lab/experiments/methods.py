@@ -11,6 +11,7 @@ import numpy as np
 
 from dppl import lab
 from dppl.errors import ParameterError
+from dppl.estimators.parameters import with_options
 from dppl.estimators.public_data import PublicData, PublicValues
 from dppl.estimators.registry import BY_NAME, ENTRIES
 from dppl.kernel.privacy import Budget
@@ -71,7 +72,7 @@ class Method:
     @property
     def parameters(self) -> list[str]:
         """Names of the parameters that a configuration may set."""
-        names: list[str] = self._load()._get_param_names()
+        names = with_options(self._load()._get_param_names())
         return [name for name in names if name not in (*_GIVEN, *self.fixed)]
 
     def build(
@@ -86,7 +87,7 @@ class Method:
         given: dict[str, Any] = {}
         if self.private:
             given = {"budget": budget, "classes": classes, "public": public, "random_state": random_state}
-        return self._load()(**given, **self.fixed, **parameters)
+        return self._load()(**given, **self.fixed).set_params(**parameters)
 
     def needs_public(self, parameters: Mapping[str, Any]) -> bool:
         """Tell whether a fit with these parameters is impossible without public rows."""
@@ -139,16 +140,16 @@ _AS_PUBLISHED = {"adjacency": "replace-one"}
 METHODS: dict[str, Method] = {
     **_named("SoftmaxPrototypes"),
     **_named("SoftmaxPrototypes", "-alone", "{}, no public rows", public=False),
-    **_named("MeanPrototypes", space={"pool": _POOL}),
-    **_named("MeanPrototypes", "-replace-one", "{} as published (AAAI)", _AS_PUBLISHED, space={"pool": _POOL}),
+    **_named("MeanPrototypes", space={"lattice__pool": _POOL}),
+    **_named("MeanPrototypes", "-replace-one", "{} as published (AAAI)", _AS_PUBLISHED, space={"lattice__pool": _POOL}),
     **_named(
         "MeanPrototypes",
         "coinpress",
         "{}, CoinPress (v1)",
-        _AS_PUBLISHED | {"mechanism": "coinpress"},
-        space={"pool": _POOL},
+        _AS_PUBLISHED | {"coinpress": "dppl"},
+        space={"lattice__pool": _POOL},
     ),
-    **_named("PublicPrototypes", space={"clip": _CLIP, "pool": _POOL}),
+    **_named("PublicPrototypes", space={"clip": _CLIP, "lattice__pool": _POOL}),
     **_named(
         "PublicPrototypes",
         "-topk",
@@ -170,7 +171,7 @@ METHODS: dict[str, Method] = {
     ),
     **_named(
         "LeastSquares",
-        space={"alpha": Range(1e-3, 1.0), "ridge": Range(1e-2, 1e3), "pool": _POOL},
+        space={"alpha": Range(1e-3, 1.0), "ridge": Range(1e-2, 1e3), "lattice__pool": _POOL},
     ),
     **_named(
         "FeatureCovariance",
@@ -218,7 +219,7 @@ def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] 
 
     >>> label("public-topk", {"n_prototypes": 5})
     'DPPL-Public top-5'
-    >>> label("mean", {"pool": 2})
+    >>> label("mean", {"lattice__pool": 2})
     'DPPL-Mean (pool 2)'
     >>> label("softmax", {}, {"source": 5, "wrong": "half"})
     'Softmax prototypes, from 5 examples a class, half of them wrong'
@@ -228,7 +229,7 @@ def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] 
     text = ALL_METHODS[name].label
     if name == "public-topk" and "n_prototypes" in rest:
         text = text.replace("top-K", f"top-{rest.pop('n_prototypes')}")
-    details = ", ".join(f"{key} {value}" for key, value in sorted(rest.items()))
+    details = ", ".join(f"{key.rpartition('__')[2]} {value}" for key, value in sorted(rest.items()))
     return (f"{text} ({details})" if details else text) + _examples_name(**examples or {})
 
 
