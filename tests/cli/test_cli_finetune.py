@@ -17,9 +17,10 @@ from rich.progress import Task
 from dppl import ApproxDP, GaussianDP, Ledger, load
 from dppl.cli import _progress
 from dppl.errors import InputError, ModelFileError, ParameterError
-from dppl.finetune import DPTrainer, SparseFinetuner
+from dppl.finetune import SparseFinetuner
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.networks import load_network
+from dppl.finetune.trainer import DPTrainer
 from dppl.io import pipeline
 from dppl.kernel.mechanisms import overheard
 from dppl.serve import open_model
@@ -511,9 +512,9 @@ def test_the_bar_is_told_of_the_steps_of_earlier_runs(monkeypatch):
 
 def test_nobody_is_told_of_progress_where_nobody_watches(photos, cli, monkeypatch):
     seen = []
-    whole = DPTrainer._train
+    whole = DPTrainer.train
     monkeypatch.setattr(
-        DPTrainer, "_train", lambda self, *args, **given: seen.append(given["progress"]) or whole(self, *args, **given)
+        DPTrainer, "train", lambda self, *args, **given: seen.append(given["progress"]) or whole(self, *args, **given)
     )
     assert run(cli, *FINETUNE, "--mu", "1").stderr == ""
     assert seen == [None]

@@ -12,9 +12,10 @@ from safetensors.numpy import save
 
 from dppl import GaussianDP, Ledger
 from dppl.errors import InputError, ModelFileError, ParameterError
-from dppl.finetune import DPTrainer, SparseFinetuner, select_weights, tensor_file
+from dppl.finetune import SparseFinetuner, select_weights, tensor_file
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.kernel.mechanisms import overheard
+from finetune.conftest import Trainer
 
 MODEL, CHECKPOINT = "dppl_finetune", "dppl_checkpoint"
 CLASSES = ["a", "b", "c"]
@@ -31,9 +32,7 @@ def model_file(net, images, tmp_path):
 
 
 def trainer(net, **options):
-    return DPTrainer(
-        net, select_weights(net, ("head",)), GaussianDP(1.0), **{"steps": 4, "batch_size": 40.0, **options}
-    )
+    return Trainer(net, select_weights(net, ("head",)), GaussianDP(1.0), **{"steps": 4, "batch_size": 40.0, **options})
 
 
 @pytest.fixture

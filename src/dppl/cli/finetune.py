@@ -136,7 +136,7 @@ def finetune(request: Finetune) -> None:
         classes,
         head=network.head,
         batch_size=_BATCH if request.batch_size is None else request.batch_size,
-        unknown_labels=cast(UnknownLabels, request.care.unknown_labels),
+        unknown_labels="strict" if request.care.strict else cast(UnknownLabels, request.care.unknown_labels),
         random_state=request.random_state,
         **options,
     )
@@ -160,7 +160,6 @@ def finetune(request: Finetune) -> None:
             overwrite=request.force,
             ledger=account,
             partition=request.account.partition,
-            strict=request.care.strict,
         )
     _print_summary(model, out, needs_code=is_code(request.network), as_json=request.json)
     tell_charge(request.account.ledger, account, model.guarantee_, err=request.json)

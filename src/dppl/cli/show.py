@@ -20,9 +20,9 @@ from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 from dppl.io import Source
 from dppl.kernel.privacy import Guarantee
-from dppl.statement import contact_sheet, model_card, words
+from dppl.statement import model_card, words
 from dppl.statement.data import content, describe
-from dppl.statement.pictures import selected_items
+from dppl.statement.pictures import contact_sheet, selected_items
 
 _NAMES = 20
 

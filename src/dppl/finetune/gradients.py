@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -307,8 +307,8 @@ class PrivateRecords:
 
     inputs: NDArray[Any]  # shape (n_records, ...)
     labels: NDArray[Any]  # shape (n_records,)
-    classes: NDArray[Any] | None = None  # the sorted public list; None where labels are positions among the logits
-    unknown_labels: UnknownLabels = "error"
+    classes: NDArray[Any]  # the sorted public list
+    unknown_labels: UnknownLabels | Literal["strict"] = "error"
     recode: Callable[[Codes], Codes] | None = None  # makes other codes of those of the classes, each by itself
 
     @property
@@ -322,44 +322,31 @@ class PrivateRecords:
         return self.inputs.dtype.kind in "iu"
 
     @classmethod
-    def at_positions(cls, X: Any, y: Any) -> PrivateRecords:
-        """Check records and the positions of their classes by shapes and types, which are public."""
-        inputs, positions = as_inputs(X), np.asarray(y)
-        if positions.shape != inputs.shape[:1] or positions.dtype.kind not in "iu":
-            raise InputError("y must hold one whole number for each record; its shape or dtype differs.")
-        return cls(inputs, positions)
-
-    @classmethod
     def of_classes(
         cls,
         X: Any,
         y: Any,
         classes: NDArray[Any],
-        unknown_labels: UnknownLabels,
+        unknown_labels: UnknownLabels | Literal["strict"],
         recode: Callable[[Codes], Codes] | None = None,
     ) -> PrivateRecords:
         """Check records and the labels of their classes by shapes and types, which are public."""
         inputs = as_inputs(X)
         return cls(inputs, reading.as_labels(y, inputs), classes, unknown_labels, recode)
 
-    def refuse_unusable(self) -> None:
-        """Stop a strict fit at a number that is not finite or a label that is not in the list."""
-        assert self.classes is not None
-        usable = np.array([np.isfinite(record).all() for record in self.inputs], bool)
-        reading.refuse_unusable_records(usable, self.labels, self.classes)
-
-    def counter(
-        self, measurements: Mapping[str, Calibrated], n_outputs: int, random_state: int | None, used: int
-    ) -> Measure:
+    def counter(self, measurements: Mapping[str, Calibrated], random_state: int | None, used: int) -> Measure:
         """Read the labels, and open the counter at which the gradients are asked, of which `used` asks are spent."""
-        codes = self.labels
-        if self.classes is not None:
-            codes = reading.class_codes(self.labels, self.classes, self.unknown_labels)
-        elif (codes >= n_outputs).any():
-            raise InputError(f"y must hold positions below {n_outputs}, the number of logits.")
+        unknown: UnknownLabels = "error" if self.unknown_labels == "strict" else self.unknown_labels
+        codes = reading.class_codes(self.labels, self.classes, unknown)
         if self.recode is not None:
             codes = self.recode(codes)
         return Measure(measurements, HeldRecords(self.inputs, codes), random_state, dict.fromkeys(measurements, used))
+
+    def refuse_unusable(self) -> None:
+        """Stop a strict fit at a number that is not finite or a label that is not in the list."""
+        if self.unknown_labels == "strict":
+            usable = np.array([np.isfinite(record).all() for record in self.inputs], bool)
+            reading.refuse_unusable_records(usable, self.labels, self.classes)
 
 
 def fit_for_release(random_state: int | None) -> bool:

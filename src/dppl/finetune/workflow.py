@@ -49,7 +49,6 @@ def train(
     workers: int | None = None,
     ledger: Ledger | None = None,
     partition: str | None = None,
-    strict: bool = False,
 ) -> None:
     """Read labelled images, train on them, and write the model, then the report on what was left out.
 
@@ -65,7 +64,7 @@ def train(
     checkpoint = folder / workflow.TRAINING
     if ledger is not None and not checkpoint.exists():  # what was begun is paid for
         ledger.check(guarantee, partition=partition)
-    classes = np.asarray(model.classes)
+    classes, strict = np.asarray(model.classes), model.unknown_labels == "strict"
     workflow.check_records(source, network, classes, model.unknown_labels, strict=strict)
     with workflow.work_in(folder, keep=keep):
         with watch(source) as progress:
@@ -80,7 +79,6 @@ def train(
                 partition=partition,
                 checkpoint=checkpoint if model.random_state is None else None,
                 progress=progress,
-                strict=strict,
             )
         model.encoder_ = network.fingerprint.text()
         workflow.save(model, out, overwrite=overwrite)

@@ -96,14 +96,14 @@ class FilmEnsemble(NetworkClassifier):
 
     Notes
     -----
-    **Privacy.** Unit: one record; with ``tasks="overlapping"`` a person with at most one record in each task. Relation:
-    add one record to one task, or remove it from one; or that in several tasks. Released: for every task the sums of
-    clipped gradients of all steps, as by `DPTrainer`, at the full budget; all models in between may be published.
-    Sensitivity: that of `DPTrainer` for the task that holds the record, and nothing for all others, which start from
-    the public network. Public inputs: `module`, `classes`, `task_classes`, the boundaries and the order of tasks, all
-    parameters, the shape of a record. Not covered: records or persons in several tasks that are called disjoint, whose
-    costs add up; boundaries set by private counts; leaving out a task because it is empty; choice of parameters by
-    private data, timing, a changed label (two steps).
+    **Privacy.** Unit: one record; with ``tasks="overlapping"`` a person with at most one record in each task.
+    Relation: add one record to one task, or remove it from one; or that in several tasks. Released: for every task
+    the sums of clipped gradients of all steps, as by `SparseFinetuner`, at the full budget; all models in between
+    may be published. Sensitivity: that of `SparseFinetuner` for the task that holds the record, and nothing for all
+    others, which start from the public network. Public inputs: `module`, `classes`, `task_classes`, the boundaries
+    and the order of tasks, all parameters, the shape of a record. Not covered: records or persons in several tasks
+    that are called disjoint, whose costs add up; boundaries set by private counts; leaving out a task because it is
+    empty; choice of parameters by private data, timing, a changed label (two steps).
 
     References
     ----------
@@ -167,7 +167,7 @@ class FilmEnsemble(NetworkClassifier):
             `Ledger.charge`; without names their costs add up. Tasks that may overlap have none.
         checkpoint : path, default=None
             File of this task, by which the same call on a model of the same earlier tasks goes on after an
-            interruption; see `DPTrainer.fit`. Each task has its own, and one of another task is refused.
+            interruption; see `SparseFinetuner.fit`. Each task has its own, and one of another task is refused.
         progress : callable, default=None
             Called with the number of steps of the task that are done.
 
@@ -190,7 +190,7 @@ class FilmEnsemble(NetworkClassifier):
         plan, trainer = self._plan(finetuner, described)
         # A checkpoint is of one task: that of an earlier one would end this task before its first step.
         earlier = sha256(self.values_.tobytes()).hexdigest() if self._n_earlier else None
-        trainer._train(
+        trainer.train(
             records,
             plan,
             ledger=ledger,

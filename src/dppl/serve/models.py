@@ -80,26 +80,9 @@ class Served:
 def open_model(
     path: Path, encoder: str | None = None, *, device: Device = "auto", embeddings_only: bool = False
 ) -> Served:
-    """Read a model file, and load the encoder that it names.
+    """Read a model file, which gives the model its name, and load the encoder or network that it names.
 
-    Parameters
-    ----------
-    path : Path
-        Its name without the suffix is the model's.
-    encoder : str, default=None
-        Where the encoder is, or the network of `dppl finetune`. None takes what the model names.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-    embeddings_only : bool, default=False
-        Whether to load no encoder.
-
-    Raises
-    ------
-    FileNotFoundError, ModelFileError
-        As `dppl.load`.
-    InputError, MissingExtra
-        If the encoder cannot be loaded, or is another one.
-    ParameterError
-        If a model of `dppl finetune` is opened for embeddings, or one that names no encoder with one.
+    `encoder` says where that is, in place of the file. With `embeddings_only` no encoder is loaded.
     """
     if is_finetuned(path):
         if embeddings_only:

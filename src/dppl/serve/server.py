@@ -24,27 +24,7 @@ _ENVIRONMENT = "env:"
 
 
 def application(models: Sequence[Served], limits: Limits | None = None, token: str | None = None) -> Any:
-    """Return the service as an ASGI application, for one event loop.
-
-    Parameters
-    ----------
-    models : sequence of Served
-        With different names.
-    limits : Limits, default=None
-    token : str, default=None
-        What every request must bring. None answers requests to names of this machine only.
-
-    Returns
-    -------
-    FastAPI
-
-    Raises
-    ------
-    MissingExtra
-        If the packages of the extra ``serve`` are not installed.
-    ParameterError
-        If two models have one name.
-    """
+    """Return the service as an ASGI application, for one event loop; without a token this machine alone may ask."""
     _check_extra()
     from dppl.serve.app import build  # which imports FastAPI, and the core does without
 
@@ -75,26 +55,7 @@ def read_token(source: str) -> str:
 
 
 def listen(host: str, port: int, *, has_token: bool) -> socket.socket:
-    """Open the socket to listen on.
-
-    Parameters
-    ----------
-    host : str
-        Name or address.
-    port : int
-        0 takes a free one.
-    has_token : bool
-        Whether requests must bring a token; without one only addresses of this machine itself are allowed.
-
-    Raises
-    ------
-    ParameterError
-        If the host is not known, or can be reached from elsewhere while there is no token.
-    InputError
-        If the port cannot be bound.
-    MissingExtra
-        If the packages of the extra ``serve`` are not installed.
-    """
+    """Open the socket to listen on; port 0 takes a free one. Without a token it is one of this machine alone."""
     _check_extra()  # before models are loaded
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -124,22 +85,8 @@ def serve(
 ) -> None:
     """Answer requests until SIGTERM or SIGINT; those that run then are finished. Logs go to standard error.
 
-    Parameters
-    ----------
-    models : sequence of Served
-    listening : socket
-        What `listen` returned; it is closed at the end.
-    token : str, default=None
-    limits : Limits, default=None
-    ready : callable, default=nothing
-        Called with the URL before the first request is answered.
-
-    Raises
-    ------
-    MissingExtra, ParameterError
-        As `application`.
-    KeyboardInterrupt
-        If a second signal cut requests off.
+    `ready` is called with the URL before the first request is answered. A second signal that cuts requests off raises
+    KeyboardInterrupt.
     """
     server = server_of(models, token, limits or Limits())
     host, port = listening.getsockname()[:2]

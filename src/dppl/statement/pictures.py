@@ -24,18 +24,7 @@ _MOST_BYTES, _LETTERS = 100_000, 400
 
 
 def contact_sheet(rows: Sequence[tuple[str, Sequence[Any]]]) -> bytes:
-    """Return a PNG with one row a class: its name, and its images.
-
-    Parameters
-    ----------
-    rows : sequence of (name, images)
-        Images are those of Pillow. They are fitted into squares of `TILE` pixels.
-
-    Raises
-    ------
-    MissingExtra
-        If Pillow is not installed.
-    """
+    """Return a PNG with one row a class: its name, and its images of Pillow in squares of `TILE` pixels."""
     modules = ("Image", "ImageDraw", "ImageOps", "ImageFont")
     image, draw, ops, font = (optional(f"PIL.{name}", "pillow", "images") for name in modules)
     columns = max((len(images) for _, images in rows), default=0)
