@@ -565,7 +565,6 @@ def test_two_runs_do_not_share_a_checkpoint(net, images, tmp_path):
         ({"momentum": 1.0}, "momentum"),
         ({"warmup_steps": -1}, "warmup_steps"),
         ({"learning_rate": 0.0}, "learning_rate"),
-        ({"learning_rate": {"8.weight": 0.1}}, "name each trained parameter"),
         ({"random_state": -1}, "random_state"),
         ({"block": 2.5}, "block"),
     ],

@@ -246,7 +246,11 @@ class NetworkGradients(Query):
         """Try synthetic records: gradients must be those of a plain backward pass, and nothing may be remembered."""
         torch = self._torch
         # A copy with moved weights: a new head of zeros would hide the layers below it.
-        own, self.module = self.module, _perturbed(self.module, self.selection)
+        own, self.module = self.module, deepcopy(self.module)
+        for name in self.selection:
+            weight = self.module.get_parameter(name)
+            step = 0.05 * (1 + 0.7 * torch.arange(weight.numel())).sin()
+            weight.data += step.reshape(weight.shape).to(weight)
         x = torch.arange(self._block * int(np.prod(shape))).reshape(self._block, *shape).to(self._device)
         x = x % 2 if self._dtype == torch.int64 else (0.7 * x).sin()
         y = torch.zeros(self._block, dtype=torch.int64, device=self._device)
@@ -375,13 +379,3 @@ def logits_of(output: Any) -> Any:
 def _column_chunks(rows: Any) -> Any:
     """Split rows into a few columns at a time: a sum in float64 copies what it adds up."""
     return rows.split(max(1, _CHUNK // len(rows)), 1)
-
-
-def _perturbed(module: Any, selection: Selection) -> Any:
-    """Return a copy whose trained weights are moved a little."""
-    module = deepcopy(module)
-    for name in selection:
-        weight = module.get_parameter(name)
-        step = 0.05 * (1 + 0.7 * optional("torch", "torch", "torch").arange(weight.numel())).sin()
-        weight.data += step.reshape(weight.shape).to(weight)
-    return module

@@ -20,7 +20,7 @@ from dppl.errors import BudgetError, InputError, ParameterError
 from dppl.finetune.checkpoint import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords, fit_for_release
 from dppl.finetune.layers import refuse
-from dppl.finetune.selection import Selection, check_module, set_weights, weights_of
+from dppl.finetune.selection import Selection, set_weights, weights_of
 from dppl.finetune.tensor_file import as_json
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
 from dppl.kernel.privacy import Budget, Guarantee
@@ -82,13 +82,6 @@ class DPTrainer:
         self.budget = checked_budget(self.budget)
         if self.budget.is_zero:
             raise BudgetError(f"{self.budget} lets nothing be released, so there is nothing to train.")
-        check_module(self.module)
-        if not isinstance(self.selection, Mapping):
-            raise ParameterError(
-                "must be a mapping from names of parameters to positions, or None for all, as select_weights returns; "
-                f"got a {type(self.selection).__name__}.",
-                parameter="selection",
-            )
         _validate.positive_integer(steps=self.steps, block=self.block)
         _validate.positive(batch_size=self.batch_size, clip=self.clip)
         _validate.probability(sampling_rate=self.sampling_rate)
@@ -107,13 +100,10 @@ class DPTrainer:
                 parameter="selection",
             )
         refuse(self.module, self.selection)
-        rates = self.learning_rate
-        rates = dict(rates) if isinstance(rates, Mapping) else dict.fromkeys(self.selection, rates)
-        if set(rates) != set(self.selection):
-            raise ParameterError("must be a number, or name each trained parameter.", parameter="learning_rate")
-        for rate in rates.values():
+        if not isinstance(self.learning_rate, Mapping):
+            self.learning_rate = dict.fromkeys(self.selection, self.learning_rate)
+        for rate in self.learning_rate.values():
             _validate.positive(learning_rate=rate)
-        self.learning_rate = rates
 
     def plan(self, shape: tuple[int, ...], *, integral: bool = False) -> TrainingPlan:
         """Settle what a training on records of this shape releases and guarantees: nothing is read or charged."""
@@ -185,7 +175,10 @@ class DPTrainer:
         }
         file = Checkpoint(checkpoint, json.loads(as_json(identity)))
         with file.held():
-            state = file.read(plan.gradients.size, self.steps) or self._start()
+            state = file.read(plan.gradients.size, self.steps)
+            if state is None:
+                values = np.concatenate([*weights_of(self.module, self.selection).values()], dtype=np.float32)
+                state = State(0, values, np.zeros_like(values))
             if ledger is not None and not _is_paid(ledger, state):
                 state.entry = ledger.charge(
                     plan.guarantee,
@@ -243,10 +236,6 @@ class DPTrainer:
             if progress is not None:
                 progress(step + 1)
         file.write(state, self.steps)
-
-    def _start(self) -> State:
-        values = np.concatenate(list(weights_of(self.module, self.selection).values()), dtype=np.float32)
-        return State(0, values, np.zeros_like(values))
 
     def _described(self) -> dict[str, Any]:
         """Return the public parameters, JSON-ready, without the seed."""

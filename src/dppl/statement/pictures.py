@@ -34,7 +34,10 @@ def contact_sheet(rows: Sequence[tuple[str, Sequence[Any]]]) -> bytes:
     letters = font.load_default(14)
     for row, (name, images) in enumerate(rows):
         top = GAP + row * step
-        pen.text((GAP, top + TILE // 2), _fitting(name, pen, letters), _INK, letters, anchor="lm")
+        text = " ".join(name.split())
+        while len(text) > 1 and pen.textlength(text, letters) > NAME_WIDTH - 2 * GAP:
+            text = text[:-2] + "…"  # a long name ends where the images begin
+        pen.text((GAP, top + TILE // 2), text, _INK, letters, anchor="lm")
         for column, picture in enumerate(images):
             tile = ops.contain(picture, (TILE, TILE))
             left = NAME_WIDTH + column * step
@@ -42,14 +45,6 @@ def contact_sheet(rows: Sequence[tuple[str, Sequence[Any]]]) -> bytes:
     buffer = io.BytesIO()
     sheet.save(buffer, "PNG")
     return buffer.getvalue()
-
-
-def _fitting(name: str, pen: Any, letters: Any) -> str:
-    """Put a name on one line, and cut a long one where the images begin."""
-    text = " ".join(name.split())
-    while len(text) > 1 and pen.textlength(text, letters) > NAME_WIDTH - 2 * GAP:
-        text = text[:-2] + "…"
-    return text
 
 
 def selected_items(
