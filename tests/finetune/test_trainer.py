@@ -18,6 +18,7 @@ from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.kernel.privacy import Guarantee
 from dppl.testing import recorded, replayed
 from finetune.conftest import Trainer
+from loops import loop
 
 NO_NOISE = GaussianDP(1e6)
 ROUGH = ApproxDP(5.0, 1e-5)
@@ -42,7 +43,7 @@ def trained(module, selection):
     return np.concatenate(masks)
 
 
-@pytest.mark.parametrize("train", [("head",), ("head", "norm"), ("conv",), ALL])
+@loop("train", [("head",), ("head", "norm"), ("conv",), ALL])
 def test_what_is_not_trained_keeps_its_bits(net, images, train):
     before = flat(net)
     run = make(net, GaussianDP(1.0), train=train).fit(*images)
@@ -81,7 +82,7 @@ def reference(torch, module, selection, X, y, *, steps, batch_size, clip, rate, 
     return flat(module)
 
 
-@pytest.mark.parametrize("clip", [0.4, 100.0])
+@loop("clip", [0.4, 100.0])
 def test_without_noise_it_is_the_optimiser_of_torch(torch, net, images, clip):
     options = {"steps": 4, "batch_size": 30.0, "clip": clip, "momentum": 0.9}
     run = make(net, **options, learning_rate=0.5, warmup_steps=2).fit(*images)
@@ -128,7 +129,7 @@ def test_augmentation_is_of_single_records_before_their_gradient(torch, net, ima
 # The promise.
 
 
-@pytest.mark.parametrize("block", [3, 16, 64])
+@loop("block", [3, 16, 64])
 def test_noise_is_drawn_once_a_step_whatever_the_block(net, images, block):
     with overheard() as heard:
         run = make(net, GaussianDP(1.0), block=block).fit(*images)
@@ -555,8 +556,8 @@ def test_two_runs_do_not_share_a_checkpoint(net, images, tmp_path):
 # Parameters and inputs.
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@loop(
+    "options, message",
     [
         ({"steps": 0}, "steps"),
         ({"batch_size": 0}, "batch_size"),

@@ -26,6 +26,7 @@ from dppl.statement.pictures import gallery_of
 from dppl.statement.rendering import at_most
 from dppl.statement.report import _of_model
 from dppl.statement.view import view
+from loops import loop
 from statement.contents import NAMES, account, evaluated, everything, fitted, gallery, panels
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +82,7 @@ def test_a_report_with_everything_is_valid():
     VALIDATOR.validate(everything(NAMES).dict())
 
 
-@pytest.mark.parametrize(
+@loop(
     "damage",
     [
         lambda d: d.update(format=2),
@@ -311,7 +312,7 @@ def test_an_evaluation_of_another_model_is_refused():
         model.report(results=[evaluated(["a", "b"]), evaluated(["a", "b"])])
 
 
-@pytest.mark.parametrize(
+@loop(
     "damage",
     [
         {"n": "9"},
@@ -357,8 +358,8 @@ def cell(method, accuracy, mu=1.0, seed=0, stream=None):
     }
 
 
-@pytest.mark.parametrize(
-    ("place", "value"),
+@loop(
+    "place, value",
     [
         (("cell",), None),
         (("cell", "seed"), []),
@@ -423,8 +424,8 @@ def test_streams_have_a_panel_of_their_own_and_no_noise_is_a_reference(tmp_path)
     assert "1e+06" not in report.html()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
+@loop(
+    "text, message",
     [
         ("[1, 2]", "but not what"),
         ('{"a": 1}', "but not what"),

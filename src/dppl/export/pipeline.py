@@ -52,7 +52,7 @@ def to_sklearn(model: Any) -> Pipeline:
     scorer = scorer_of(model)
     if len(scorer.heads) > 1:
         raise InputError(
-            f"{type(model).__name__} puts the scores of {len(scorer.heads)} tasks together, which no part of "
+            f"{type(model).__name__} combines the scores of {len(scorer.heads)} tasks, which no part of "
             "scikit-learn does; export it to ONNX or torch."
         )
     if len(scorer.classes) == 1:
@@ -100,7 +100,7 @@ def _map(scorer: Scorer) -> list[tuple[str, Any]]:
         sums = np.repeat(np.eye(scorer.dim), scorer.pool, axis=1)
         rest = np.zeros((scorer.dim, scorer.n_features - sums.shape[1]))
         steps.append(("pool", _times(np.hstack([sums, rest]))))
-    return [*steps, ("unit again", Normalizer())] if scorer.moves else []
+    return [*steps, ("unit of the map", Normalizer())] if scorer.moves else []
 
 
 def _head(scorer: Scorer) -> list[tuple[str, Any]]:

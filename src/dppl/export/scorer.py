@@ -1,9 +1,9 @@
 """A model as plain arithmetic, which NumPy, torch and a graph of ONNX run alike; and what an export says of it.
 
 A row becomes φ, a unit vector: x/‖x‖, perhaps minus a public centre, added up over neighbouring coordinates, and
-brought to length 1 again. A head scores φ by weights and offsets; some heads move φ by a centre or a projection first,
-and bring it to length 1 once more. Several heads are put together, and a factor turns scores into logits, whose softmax
-are probabilities.
+rescaled to length 1. A head scores φ by weights and offsets; some heads move φ by a centre or a projection first,
+and rescale it to length 1. Several heads are combined, and a factor turns scores into logits, whose softmax are
+probabilities.
 
 The public rotation of a lattice is no step of its own: the heads are turned back instead.
 """
@@ -34,7 +34,7 @@ Together: TypeAlias = Literal["logaddexp", "maximum"]
 
 # Divided by where a vector may be zero, which then stays zero.
 _TINY = 1e-300
-# Rows on which an export is compared with its model, and how far its scores may lie apart, in lengths of weights.
+# Rows on which an export is compared with its model, and how much its scores may differ, in lengths of weights.
 _TRIED_ROWS = 16
 _AGREEMENT = 1e-5
 

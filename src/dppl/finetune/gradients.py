@@ -47,7 +47,7 @@ _TOLERANCE = 1e-3
 class NetworkGradients(Query):
     """The sum over records of the clipped gradient of the cross-entropy in the trained weights of a network.
 
-    **Reach.** Let g be the gradient at one record in all trained weights together, C the clip and R = 2²². The record
+    **Reach.** Let g be the gradient at one record in all trained weights jointly, C the clip and R = 2²². The record
     adds the integer row q = trunc(g·r/max(‖g‖, C)) with r = R·(1 - 2⁻¹⁰). Its length is not left to floats: coordinates
     are limited to [-R, R], so their squares, at most 2⁴⁴, are exact in float64. So is a sum of them below 2⁵³, and as
     no term is negative, a longer sum cannot come out below that. A row with Σq² > R², or with a coordinate that is not

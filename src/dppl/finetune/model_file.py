@@ -99,7 +99,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def is_finetuned(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file says that it is of `dppl.finetune`; what is wrong with it, reading it says."""
+    """Return whether a file says that it is of `dppl.finetune`; reading it checks the rest."""
     try:
         with safe_open(path, framework="numpy") as file:
             return _KEY in (file.metadata() or {})

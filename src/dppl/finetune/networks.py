@@ -1,6 +1,6 @@
 """Public networks by name, with the preprocessing of images that goes with them.
 
-``timm:NAME[@CHECKPOINT]`` is an image model of timm, found as `dppl.encoders` finds it, with a new classifier.
+``timm:NAME[@CHECKPOINT]`` is an image model of timm, loaded as by `dppl.encoders`, with a new classifier.
 ``python:MODULE:FUNCTION@WEIGHTS`` is a network of public code (`dppl.encoders.python`), whole.
 
 Options follow as in ``timm:NAME?size=224``: ``size``, ``crop_pct``, ``crop_mode``, ``interpolation``, ``mean`` and

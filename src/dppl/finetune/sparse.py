@@ -108,15 +108,15 @@ class SparseFinetuner(NetworkClassifier):
     momentum : float, default=0.9
         Share of the velocity that is kept from step to step.
     clip : float, default=1.0
-        Longest gradient of a record that keeps its length, over all trained weights together.
+        Longest gradient of a record that keeps its length, over all trained weights jointly.
     augment : callable, default=None
         Takes a record as a tensor and returns another of its shape, by itself, before the gradient is clipped. What it
-        draws from the global generators of torch, Python and NumPy begins anew at each record, whatever they were
+        draws from the global generators of torch, Python and NumPy starts afresh at each record, whatever they were
         seeded with. A generator of its own, which dppl cannot reach, must start from the system: those of NumPy and
         Python do unless they are seeded, and a ``torch.Generator`` after its ``seed()``.
     block : int, default=32
         Records that are computed at once. With 1 each is computed by itself, in more time; with more, kernels may round
-        a record by what is beside it, as the statement says.
+        a record differently in other company, as the statement says.
     unknown_labels : {"error", "ignore", "strict"}, default="error"
         What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
         ``"strict"`` stops before anything is charged, also if a record holds a number that is not finite. That it did
@@ -144,7 +144,7 @@ class SparseFinetuner(NetworkClassifier):
     -----
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the sums of clipped gradients of all
     steps, from which `module_` follows. Sensitivity: the clipping norm, 2²² in steps of rounding, in L2 over all
-    trained weights together. With `sampling_rate` below 1 the cost is that of Gaussian sums over Poisson samples, by
+    trained weights jointly. With `sampling_rate` below 1 the cost is that of Gaussian sums over Poisson samples, by
     privacy loss distributions, in (epsilon, delta) only; at 1 squares of mu add [2]_. Public inputs: `module`, from
     which the mask follows, `classes`, all parameters, the shape of a record. Not covered: choice of parameters,
     `sparsity` among them, by private data, timing, a changed label (two steps), whether a record stopped the training,
@@ -295,7 +295,7 @@ class SparseFinetuner(NetworkClassifier):
         ----------
         path : path
         network : str or Network, default=None
-            What `load_network` takes or returned, for `dppl predict` to build the network again. It is for images that
+            What `load_network` takes or returned, for `dppl predict` to rebuild the network. It is for images that
             were prepared as this name says; that `module` has its weights is checked.
         overwrite : bool, default=False
             Whether an existing file may be replaced.

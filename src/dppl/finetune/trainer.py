@@ -58,7 +58,7 @@ class DPTrainer:
     """DP-SGD [1] on chosen weights of a module, from checked public parameters: the loop beneath `SparseFinetuner`.
 
     In each step every record takes part with the same probability (Poisson sampling by fair coins). Gradients of single
-    records are clipped, over all trained weights together, and become integers; their sum is exact, and so is the
+    records are clipped, over all trained weights jointly, and become integers; their sum is exact, and so is the
     noise. The weights move with momentum along a rate that warms up and falls as a cosine.
 
     [1] Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang (2016), arXiv:1607.00133, Algorithm 1.

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
+from http import HTTPStatus
 from time import monotonic
 from typing import Any
 
@@ -33,18 +34,6 @@ __all__ = ["build"]
 
 # A body is read to this many times its limit, so that a client that sends too much reads why it is refused.
 _DRAINED = 4
-_PROBLEMS = {
-    400: "The request cannot be read.",
-    401: "The token is missing or wrong.",
-    403: "A page of another site asks.",
-    404: "There is no such model.",
-    408: "The body took too long.",
-    413: "The body or an image is too large.",
-    415: "The body is of another type.",
-    421: "The name of the host is not one of this machine.",
-    422: "The body asks for something else than predictions of a model that is served.",
-    503: "Too many predictions run, or this one took too long; ask again later.",
-}
 _PREDICTION = TypeAdapter(Prediction)
 
 
@@ -223,7 +212,7 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
 
 
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": Problem, "description": _PROBLEMS[status]} for status in statuses}
+    return {status: {"model": Problem, "description": HTTPStatus(status).phrase} for status in statuses}
 
 
 def _text(kind: str) -> dict[int | str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Items of many requests, embedded together: what arrived while one batch was computed is the next."""
+"""Items of many requests in shared batches: what arrives while one batch is computed makes up the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model does and promises, told to people: one dictionary of data, and its forms as text, card and page."""
+"""What a model does and promises, for people: one dictionary of data, rendered as text, card and page."""
 
 from typing import TYPE_CHECKING
 

@@ -81,7 +81,7 @@ def _front_matter(description: dict[str, Any], promise: Guarantee, sha256: str |
     # The encoder's name on the hub, if its URI says one.
     scheme, name = scheme_of(description["encoder"]), uri_of(description["encoder"]).partition("?")[0].partition(":")[2]
     base = name if scheme in ("hf", "st") and name.count("/") == 1 else _HUB_NAMES.get(scheme)
-    # Computed anew from the releases, whatever notion the budget was given in.
+    # Recomputed from the releases, whatever notion the budget was given in.
     epsilons = {at["delta"]: at["epsilon"] for at in implied["epsilon"]}
     privacy = {
         "notion": guarantee["notion"],

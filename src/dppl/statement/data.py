@@ -1,7 +1,7 @@
 """What a statement says of a model: one JSON-ready dictionary in the form of docs/report.schema.json.
 
 A model file holds nothing private. Whatever else is shown was measured on records that somebody names, and is no part
-of the guarantee; the dictionary keeps it apart.
+of the guarantee; the dictionary keeps it separate.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _checks(description: Mapping[str, Any], guarantee: Guarantee, file: str, pai
     name = shlex.quote(file)
     checks = [
         ("The file is the one that this page is about", f"sha256sum {name}"),
-        ("Everything that it promises, computed anew from its releases", f"dppl show {name}"),
+        ("Everything that it promises, recomputed from its releases", f"dppl show {name}"),
         ("The same for programs, in the form of docs/statement.schema.json", f"dppl show {name} --json"),
     ]
     if paid:

@@ -1,4 +1,4 @@
-"""`make_report` reads a model and what is known of it; `Report` has the forms in which that is told."""
+"""`make_report` reads a model and what is known of it; `Report` renders that as JSON, Markdown and HTML."""
 
 from __future__ import annotations
 

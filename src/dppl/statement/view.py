@@ -1,4 +1,4 @@
-"""What of a statement a page shows at once, and its charts: nothing here computes a number anew."""
+"""What of a statement a page shows at once, and its charts: nothing here recomputes a number."""
 
 from __future__ import annotations
 
