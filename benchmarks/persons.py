@@ -4,7 +4,7 @@
         [--figure FILE.png]
 
 A folder holds `train_x`, `train_y`, `test_x` and `test_y` as .npy. No person stands behind these records, so persons
-are made up from the training set (`dppl.lab.simulated_persons`): 3,000 of 1 to 50 records, m with a probability
+are made up from the training set (`simulated_persons`): 3,000 of 1 to 50 records, m with a probability
 in proportion to 1/m, a share of them from one class and the others from any, with an offset of their own of 0.3 of a
 row's length. A folder with real persons (benchmarks/person_sets.py makes some) holds `x`, `y` and `groups`; each seed
 takes a quarter of the persons, with all of their records, for the test. Prints mean test accuracy, balanced accuracy
@@ -29,10 +29,10 @@ import numpy as np
 from dppl import GaussianDP, MeanPrototypes, SoftmaxPrototypes, metrics
 from dppl.errors import WeakBudgetWarning
 from dppl.kernel.persons import rows_of_persons
-from dppl.lab import simulated_persons
-from dppl.lab.experiments.splits import validation_split
 
 PERSONS, SHARES = 3000, (1.0, 0.7)
+# Most records of a made-up person, and the length of their offset.
+LARGEST, OFFSET = 50, 0.3
 TEST_SHARE = 0.25
 MUS = (0.25, 0.5, 1.0, 2.0, 4.0)
 CAPS = (1, 2, 5, 10)
@@ -93,9 +93,32 @@ def made_up(folder):
     for share in SHARES:
 
         def draw(seed, share=share):
-            return simulated_persons(X, y, PERSONS, seed, share=share), X_test, y_test
+            return simulated_persons(X, y, seed, share), X_test, y_test
 
         yield share, np.unique(y), draw
+
+
+def simulated_persons(X, y, seed, share):
+    """Return rows, labels and persons: records drawn from those of a data set, with a long tail of records a person.
+
+    A person has m records, from 1 to `LARGEST`, with a probability in proportion to 1/m. Each record is of the person's
+    home class with probability `share`, and of the class of any row else. It is a row of its class, drawn with
+    replacement and brought to length 1, plus the offset of the person: normal, and about `OFFSET` long.
+    """
+    rng = np.random.default_rng(seed)
+    X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-30)
+    sizes = np.arange(1, LARGEST + 1)
+    persons = np.repeat(np.arange(PERSONS), rng.choice(sizes, PERSONS, p=(1 / sizes) / (1 / sizes).sum()))
+    home = y[rng.integers(len(y), size=PERSONS)]
+    anywhere = y[rng.integers(len(y), size=len(persons))]
+    labels = np.where(rng.random(len(persons)) < share, home[persons], anywhere)
+    rows = np.empty((len(persons), X.shape[1]), np.float32)
+    for name in np.unique(y):
+        chosen = labels == name
+        rows[chosen] = X[rng.choice(np.flatnonzero(y == name), chosen.sum())]
+    # A normal vector of d coordinates is about √d long.
+    offsets = rng.standard_normal((PERSONS, X.shape[1])).astype(np.float32) / np.sqrt(X.shape[1])
+    return (rows + OFFSET * offsets[persons]).astype(np.float32), labels, persons
 
 
 def real(folder):
@@ -107,8 +130,9 @@ def real(folder):
     np.add.at(counts, (persons, codes), 1)
 
     def draw(seed):
-        train, test = validation_split(len(y), TEST_SHARE, seed, persons)
-        return (X[train], y[train], persons[train]), X[test], y[test], persons[test]
+        order = np.random.default_rng(seed).permutation(len(numbers))
+        test = np.isin(persons, order[: round(TEST_SHARE * len(numbers))])
+        return (X[~test], y[~test], persons[~test]), X[test], y[test], persons[test]
 
     yield float(counts.max(axis=1).sum() / len(y)), classes, draw
 

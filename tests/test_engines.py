@@ -31,7 +31,9 @@ from dppl import (
 from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
 from dppl.estimators.public_data import public_rows_at
-from dppl.io import Fragment, PartedTable, TablePart, read_parts, read_table
+from dppl.io import PartedTable, read_parts, read_table
+from dppl.io.fragments import Fragment
+from dppl.io.tables import TablePart
 from dppl.kernel import records as sums
 from dppl.kernel import selection as public
 from dppl.kernel.lattice import Lattice
@@ -531,8 +533,8 @@ def test_rows_are_kept_from_pass_to_pass_and_of_no_other_fit(folder, monkeypatch
     """As in a worker, which hears of the end of a fit by the beginning of the next one."""
     monkeypatch.setattr(SpreadRecords, "close", lambda _: None)
     reads = []
-    whole_table = TablePart.table
-    monkeypatch.setattr(TablePart, "table", lambda part: reads.append(part) or whole_table(part))
+    whole_table = TablePart.read
+    monkeypatch.setattr(TablePart, "read", lambda part: reads.append(part) or whole_table(part))
     first = FITS["softmax"]().fit(read_parts(folder))
     assert len(reads) == 5  # and not once a pass
     rows, labels = records()
@@ -686,8 +688,8 @@ class Afar:
 def test_the_driver_reads_no_public_rows(options, there, folder, pool, monkeypatch):
     """Neither for the bounds nor those that were selected; a centre that is found from them is the exception."""
     engine, reads = Afar(), []
-    whole_fragment = Fragment._pieces
-    monkeypatch.setattr(Fragment, "_pieces", lambda self: reads.append(engine.running) or whole_fragment(self))
+    whole_fragment = Fragment.pieces
+    monkeypatch.setattr(Fragment, "pieces", lambda self: reads.append(engine.running) or whole_fragment(self))
     model = PublicPrototypes(PureDP(1.0), CLASSES, random_state=7, **options)
     model.set_params(public=PublicData(pool)).fit(read_parts(folder, engine=engine))
     assert len(reads) > 10
@@ -743,8 +745,8 @@ def test_selections_that_travel_hold_neither_rows_nor_labels(tmp_path, pool):
 
 def test_private_rows_are_read_once_a_process(folder, pool, monkeypatch):
     reads = []
-    whole_table = TablePart.table
-    monkeypatch.setattr(TablePart, "table", lambda part: reads.append(part) or whole_table(part))
+    whole_table = TablePart.read
+    monkeypatch.setattr(TablePart, "read", lambda part: reads.append(part) or whole_table(part))
     selected(read_parts(folder), X_public=pool)
     assert len(reads) == 5
     assert not sums._KEPT

@@ -69,7 +69,7 @@ def golden(data):
                     found[f"{kind}, {name}"] = {"refused": type(error).__name__}
     for path in sorted((ROOT / "src/dppl/lab/experiments/configs").glob("*.yaml")) if data else ():
         try:
-            cells = load_experiment(str(path), data, streams="continual" in path.stem).cells
+            cells = load_experiment(str(path), data).cells
         except DpplError as error:
             found[f"cells of {path.stem}"] = {"refused": type(error).__name__}
         else:

@@ -34,31 +34,31 @@ def audited(estimator, runs):
     return audit(estimator, data, canary, runs=runs, confidence=1 - ALARM)
 
 
-@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 @pytest.mark.parametrize(
     "estimator",
     [
         LinearProbe(RHO, CLASSES, **SLOW),
         GlobalAdapt(RHO, CLASSES, steps=2, learning_rate=1e-6, upper_bound=0.01),
         AdaMix(RHO, CLASSES, steps=2, learning_rate=1e-6),
+        LinearProbe(RHO, CLASSES, adjacency="replace-one", **SLOW),
+        AdaMix(RHO, CLASSES, steps=2, learning_rate=1e-6, adjacency="replace-one"),
         LeastSquares(RHO, CLASSES),
+        LeastSquares(RHO, CLASSES, adjacency="replace-one"),
         LeastSquares(RHO, CLASSES, class_grams=True),
         FeatureCovariance(RHO, CLASSES, **SLOW),
-        Newton(RHO, CLASSES, **SLOW),
+        Newton(RHO, CLASSES, adjacency="replace-one", **SLOW),
         SoftmaxPrototypes(RHO, CLASSES),
     ],
     ids=repr,
 )
-def test_claims_hold(estimator, adjacency):
-    if not isinstance(estimator, SoftmaxPrototypes):
-        estimator.set_params(adjacency=adjacency)
-    result = audited(estimator, 200)
+def test_claims_hold(estimator):
+    result = audited(estimator, 120)
     assert not result.violation
     assert result.bound == "gaussian"
     inside, outside = result.samples
     # The two sides lie apart, as the budget lets them: by mu = 2 standard deviations, or 1.3 for SoftmaxPrototypes. At
-    # 200 runs each, 1.3 comes out below 0.5 with probability 1e-7, and nothing at all above it with 1e-6.
-    assert np.mean(inside) - np.mean(outside) > 0.5 * np.std(outside)
+    # 120 runs each, 1.3 comes out below 0.65, and nothing at all above it, with probability 1e-6.
+    assert np.mean(inside) - np.mean(outside) > 0.65 * np.std(outside)
 
 
 def test_half_the_sensitivity_of_a_gradient(monkeypatch):

@@ -157,4 +157,4 @@ def test_every_command_has_help_with_examples(cli, command):
     result = cli("bench", *command, "--help")
     assert result.exit_code == 0
     assert not command or "For example:" in result.stdout
-    assert command != ("run",) or all(name in result.stdout for name in built_in_names())
+    assert command != ("run",) or all(name in result.stdout for name in built_in_names() if "continual" not in name)

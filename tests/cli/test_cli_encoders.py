@@ -5,14 +5,14 @@ import json
 import pytest
 
 from dppl.encoders import PRESETS, list_encoders, load_encoder
-from dppl.encoders.load import _MODULES
+from dppl.encoders.load import _LOADERS
 from dppl.errors import DpplError
 
 
 def test_all_presets_and_schemes_are_listed():
     names = [entry.name for entry in list_encoders()]
     assert set(PRESETS) < set(names)
-    assert {name.partition(":")[0] for name in names} - set(PRESETS) == set(_MODULES)
+    assert {name.partition(":")[0] for name in names} - set(PRESETS) == set(_LOADERS)
 
 
 def test_people_and_machines_are_told_the_same(cli):

@@ -437,7 +437,7 @@ def test_a_sorted_table_gives_the_same_model(persons, task, cli):
     ("table", "options", "words"),
     [
         ("train.parquet", {"--by": "nobody"}, "--by must name one column of "),
-        ("train.parquet", {"--by": "day"}, "--by must name a column of "),
+        ("train.parquet", {"--by": "day"}, "--by must name one column of "),
         ("train.parquet", {"--out": "out.npz"}, "must end in .parquet"),
         ("train.parquet", {"--x": "nothing"}, "--x must name "),
         ("train.npz", {}, "must be a .parquet file or a folder of them"),

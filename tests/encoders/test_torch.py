@@ -1,10 +1,8 @@
-"""The adapters to timm, transformers and sentence-transformers, on small models saved to disk and loaded back."""
+"""The adapters to timm and transformers, on small models saved to disk and loaded back."""
 
-import builtins
 import json
 import pickle
 import shutil
-import socket
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 import dppl
 from dppl import PublicData
 from dppl.cli.main import app
-from dppl.encoders import Encoder, Fingerprint, load_encoder, sentence_transformers
+from dppl.encoders import Encoder, Fingerprint, load_encoder
 from dppl.encoders import transformers as hf
 from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.encoders.load import Source
@@ -349,16 +347,12 @@ def mixtral(transformers, tokenizer, models):
     return models / "mixtral"
 
 
-def test_mixtures_of_experts_are_computed_one_row_at_a_time(library, mixtral, models, texts, independent):
-    modules = library.sentence_transformer.modules
-    model = library.SentenceTransformer(modules=[modules.Transformer(str(mixtral)), modules.Pooling(24)], device="cpu")
-    model.save(str(models / "st-mixtral"))
-    for uri in (f"hf:{mixtral}", f"st:{models / 'st-mixtral'}"):
-        encoder = load_encoder(uri)
-        assert encoder.batch_rows == 1
-        independent(encoder, texts)
-        with pytest.raises(ParameterError, match="batch_rows must be 1"):
-            load_encoder(uri, batch_rows=4)
+def test_mixtures_of_experts_are_computed_one_row_at_a_time(mixtral, texts, independent):
+    encoder = load_encoder(f"hf:{mixtral}")
+    assert encoder.batch_rows == 1
+    independent(encoder, texts)
+    with pytest.raises(ParameterError, match="batch_rows must be 1"):
+        load_encoder(f"hf:{mixtral}", batch_rows=4)
 
 
 def test_a_rotary_embedding_that_adapts_is_refused(transformers, tokenizer, tmp_path, monkeypatch):
@@ -387,18 +381,12 @@ def test_buffers_that_change_are_noticed(torch):
     assert found.state() != before
 
 
-def test_a_tokenizer_with_tokens_that_the_model_lacks_is_refused(library, transformers, tokenizer, tmp_path):
+def test_a_tokenizer_with_tokens_that_the_model_lacks_is_refused(transformers, tokenizer, tmp_path):
     config = transformers.BertConfig(vocab_size=len(tokenizer) - 1, **SIZES)
     transformers.BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "bert")
     tokenizer.save_pretrained(tmp_path / "bert")
-    modules = library.sentence_transformer.modules
-    start = modules.Transformer(str(tmp_path / "bert"))
-    library.SentenceTransformer(modules=[start, modules.Pooling(24)], device="cpu").save(str(tmp_path / "st"))
-    for uri in (f"hf:{tmp_path / 'bert'}", f"st:{tmp_path / 'st'}"):
-        with pytest.raises(
-            ParameterError, match=rf"tokens up to number {len(tokenizer) - 1}, and the model embeddings"
-        ):
-            load_encoder(uri)
+    with pytest.raises(ParameterError, match=rf"tokens up to number {len(tokenizer) - 1}, and the model embeddings"):
+        load_encoder(f"hf:{tmp_path / 'bert'}")
 
 
 def test_an_encoder_is_loaded_again_where_its_pickle_arrives(bert, texts, same_bits):
@@ -576,129 +564,47 @@ def test_models_with_a_part_missing_are_refused(torch, transformers, bert, tmp_p
 
 def test_st_texts(library, sentences, texts, independent):
     encoder = load_encoder(f"st:{sentences}", batch_rows=4)
-    assert encoder.fingerprint.pooling == "Transformer > Pooling > Normalize"
+    assert encoder.fingerprint.pooling == "mean, normalised"
+    assert encoder.fingerprint.preprocessing.endswith("at most 40, prompt 'not my card: '")
     independent(encoder, texts)
     model = library.SentenceTransformer(str(sentences), device="cpu")
     np.testing.assert_allclose(encoder.encode(texts), model.encode(texts), **CLOSE)
 
 
-def test_st_models_of_both(library, clip, models, images, texts, independent):
-    model = library.SentenceTransformer(
-        modules=[library.sentence_transformer.modules.Transformer(str(clip))], device="cpu"
-    )
-    model.save(str(models / "st-clip"))
-    encoder = load_encoder(f"st:{models / 'st-clip'}?modality=image", batch_rows=4)
-    assert encoder.modality == "image"
-    independent(encoder, images)
-    np.testing.assert_allclose(encoder.encode(images), model.encode(images), **CLOSE)
-    independent(load_encoder(f"st:{models / 'st-clip'}", batch_rows=4), texts)
+@pytest.mark.parametrize(
+    "config", [{"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, {"pooling_mode": "cls"}]
+)
+def test_st_models_of_every_age(config, library, sentences, texts, tmp_path):
+    shutil.copytree(sentences, tmp_path / "model")
+    folder = tmp_path / "model"
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 24, **config}))
+    (folder / "config_sentence_transformers.json").unlink()
+    limits = json.loads((folder / "sentence_bert_config.json").read_text())
+    (folder / "sentence_bert_config.json").write_text(json.dumps({**limits, "max_seq_length": 20}))
+    modules = json.loads((folder / "modules.json").read_text())[:2]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    encoder = load_encoder(f"st:{folder}", batch_rows=4)
+    assert encoder.fingerprint.pooling == "cls"
+    model = library.SentenceTransformer(str(folder), device="cpu")
+    np.testing.assert_allclose(encoder.encode(texts), model.encode(texts), **CLOSE)
 
 
-@pytest.fixture(scope="module")
-def pooled(library, transformers, bert, models):
-    """The folder of a model of sentence-transformers that embeds by BERT's pooler, and of its part."""
-    model = transformers.BertModel.from_pretrained(bert, add_pooling_layer=True)
-    model.save_pretrained(models / "pooled")
-    for file in bert.glob("token*"):
-        shutil.copy(file, models / "pooled")
-    options = {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}}
-    start = library.sentence_transformer.modules.Transformer(
-        str(models / "pooled"), module_output_name="sentence_embedding", **options
-    )
-    library.SentenceTransformer(modules=[start], device="cpu").save(str(models / "st-pooled"))
-    return models / "st-pooled"
-
-
-def test_a_pooler_of_sentences_that_counts_is_in_the_fingerprint(transformers, pooled, texts, tmp_path):
-    one = load_encoder(f"st:{pooled}", batch_rows=4)
-    shutil.copytree(pooled, tmp_path / "other")
-    model = transformers.AutoModel.from_pretrained(pooled)
-    model.pooler.dense.weight.data *= -1
-    model.save_pretrained(tmp_path / "other")
-    other = load_encoder(f"st:{tmp_path / 'other'}", batch_rows=4)
-    assert not np.allclose(one.encode(texts), other.encode(texts))
-    assert not one.fingerprint.same_function(other.fingerprint)
-    assert load_encoder(f"st:{pooled}", batch_rows=4).fingerprint == one.fingerprint
-    # A file without it would leave it at its random start.
-    state = {key: value for key, value in model.state_dict().items() if "pooler" not in key}
-    model.save_pretrained(tmp_path / "other", state_dict=state)
-    with pytest.raises(InputError, match="holds no weights for a pooler"):
-        load_encoder(f"st:{tmp_path / 'other'}")
-
-
-def test_a_pooler_that_does_not_count_is_left_out(sentences, pooled, texts, tmp_path, same_bits):
-    found = []
-    for place in ("a", "b"):
-        shutil.copytree(sentences, tmp_path / place)
-        if place == "b":
-            shutil.copy(pooled / "model.safetensors", tmp_path / place)
-        found.append(load_encoder(f"st:{tmp_path / place}", batch_rows=4))
-    same_bits(*(encoder.encode(texts) for encoder in found))
-    assert found[0].fingerprint.weights == found[1].fingerprint.weights
-
-
-def test_what_a_router_holds_decides_the_function(library, bert, texts, tmp_path):
-    modules = library.sentence_transformer.modules
-    router = library.base.modules.Router
-
-    def saved(name, mode, default="query"):
-        routes = {
-            "query": [modules.Transformer(str(bert)), modules.Pooling(24, mode)],
-            "document": [modules.Transformer(str(bert)), modules.Pooling(24, "max")],
-        }
-        model = library.SentenceTransformer(modules=[router(routes, default_route=default)], device="cpu")
-        model.save(str(tmp_path / name))
-        return load_encoder(f"st:{tmp_path / name}", batch_rows=4)
-
-    one = saved("a", "mean")
-    for other in (saved("b", "cls"), saved("c", "mean", "document")):
-        assert not np.allclose(one.encode(texts), other.encode(texts))
-        assert not one.fingerprint.same_function(other.fingerprint)
-    assert saved("d", "mean").fingerprint.same_function(one.fingerprint)
-    tokenizer = tmp_path / "d" / "query_0_Transformer" / "tokenizer.json"
-    content = json.loads(tokenizer.read_text())
-    tokenizer.write_text(json.dumps({**content, "normalizer": {"type": "Prepend", "prepend": "a "}}))
-    changed = load_encoder(f"st:{tmp_path / 'd'}", batch_rows=4).fingerprint
-    assert changed.weights == one.fingerprint.weights
-    assert not changed.same_function(one.fingerprint)
-
-
-@pytest.fixture(scope="module")
-def st_clip(library, clip, models):
-    """The folder of a model of sentence-transformers for images and texts."""
-    start = library.sentence_transformer.modules.Transformer(str(clip))
-    library.SentenceTransformer(modules=[start], device="cpu").save(str(models / "st-of-both"))
-    return models / "st-of-both"
-
-
-def test_texts_that_name_images_stay_texts(st_clip, images, tmp_path, monkeypatch):
-    images[0].save(tmp_path / "card.png")
-    names = ["http://127.0.0.1:9/card.png", str(tmp_path / "card.png"), "data:image/png;base64,card"]
-    encoder = load_encoder(f"st:{st_clip}", batch_rows=4)
-    for place, name in ((socket.socket, "connect"), (builtins, "open"), (PIL, "open")):
-        monkeypatch.setattr(place, name, None)  # to use it would be an error
-    prepared = [encoder.prepare(name) for name in names]
-    assert all(set(tokens) == {"input_ids"} and len(tokens["input_ids"]) > 9 for tokens in prepared)
-    assert np.isfinite(encoder.encode_prepared(prepared)).all()
-
-
-def test_preprocessing_that_would_open_what_a_text_names_is_refused(st_clip, sentences, texts, same_bits, monkeypatch):
-    usual = load_encoder(f"st:{sentences}", batch_rows=4).encode(texts)
-    monkeypatch.setattr(sentence_transformers, "_same", lambda *_: False)
-    with pytest.raises(ParameterError, match="would open files and addresses that a text names"):
-        load_encoder(f"st:{st_clip}")
-    load_encoder(f"st:{st_clip}?modality=image", batch_rows=4)
-    same_bits(load_encoder(f"st:{sentences}", batch_rows=4).encode(texts), usual)  # texts only: nothing to open
-
-
-def test_code_in_a_model_is_not_run(sentences, tmp_path):
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("modules.json", [{"type": "a.Transformer", "path": ""}, {"type": "modeling_own.Own", "path": "1_Pooling"}]),
+        ("1_Pooling/config.json", {"pooling_mode": "max"}),
+        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}),
+        ("1_Pooling/config.json", {"pooling_mode": "mean", "include_prompt": False}),
+        ("sentence_bert_config.json", {"do_lower_case": True}),
+    ],
+)
+def test_other_models_of_sentences_are_refused_and_no_code_of_theirs_is_run(file, content, sentences, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(sentences, folder)
     (folder / "modeling_own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Own: ...\n")
-    modules = json.loads((folder / "modules.json").read_text())
-    modules[-1]["type"] = "modeling_own.Own"
-    (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(InputError, match="holds no model that can be loaded"):
+    (folder / file).write_text(json.dumps(content))
+    with pytest.raises(InputError, match="must be a transformer whose tokens are pooled"):
         load_encoder(f"st:{folder}")
     assert not (tmp_path / "ran").exists()
 

@@ -13,6 +13,7 @@ from dppl._metadata import LATTICE
 from dppl.estimators.registry import ENTRIES, Entry
 from dppl.io import EmbeddingTable
 from dppl.kernel.lattice import Lattice, iter_blocks
+from loops import loop
 
 CLASSES = ["a", "b", "c"]
 DIM = 6
@@ -142,7 +143,7 @@ RECIPES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Kind:
     """A recipe of a registry entry, in one relation."""
 
@@ -151,7 +152,7 @@ class Kind:
     recipe: Recipe
     adjacency: str
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return " ".join(word for word in (self.entry.name, self.variant, self.adjacency) if word)
 
     @property
@@ -235,8 +236,9 @@ SHARED_CHARGED = [kind for kind in SHARED if not kind.recipe.sampled]
 
 
 def each(kinds=KINDS):
-    """Hold every kind to a law."""
-    return pytest.mark.parametrize("kind", kinds, ids=[str(kind) for kind in kinds])
+    """Hold every kind to a law, in one test; in one of its own where it takes long, since examples are drawn."""
+    apart = pytest.mark.parametrize("kind", kinds, ids=[str(kind) for kind in kinds])
+    return lambda test: apart(test) if hasattr(test, "is_hypothesis_test") else loop("kind", kinds)(test)
 
 
 class Table:

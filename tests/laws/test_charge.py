@@ -19,16 +19,12 @@ from dppl.kernel.privacy.ledger import CHARGED as PAID
 from dppl.kernel.privacy.ledger import RELEASED
 from laws.ledgers import content_without_times, spy_on
 from laws.recipes import FIRST, SHARED_CHARGED, Table, each
+from loops import loop
 
 DRAWING = [
     (source, name) for source in (SystemRandomness, SeededRandomness) for name in ("below", "bits", "rounded_gaussian")
 ]
 QUARTER = ZCDP(0.25)
-
-
-@pytest.fixture
-def file(tmp_path):
-    return tmp_path / "ledger.db"
 
 
 def account(file, kind, budget=None):
@@ -65,13 +61,13 @@ def check_order(kind, file, seed=None):
 
 
 @each(SHARED_CHARGED)
-def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(kind, file):
-    check_order(kind, file)
+def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(kind, tmp_path):
+    check_order(kind, tmp_path / "ledger.db")
 
 
 @each(SHARED_CHARGED)
-def test_so_it_is_in_a_seeded_fit(kind, file):
-    check_order(kind, file, seed=1)
+def test_so_it_is_in_a_seeded_fit(kind, tmp_path):
+    check_order(kind, tmp_path / "ledger.db", seed=1)
 
 
 def draw_early(self, *arguments):
@@ -87,15 +83,16 @@ def read_early(self, *arguments):
 _charge = EmbeddingClassifier._charge
 
 
-@pytest.mark.parametrize("fault", [draw_early, read_early])
-def test_whatever_comes_before_the_charge_is_noticed(fault, file, monkeypatch):
+@loop("fault", [draw_early, read_early])
+def test_whatever_comes_before_the_charge_is_noticed(fault, tmp_path, monkeypatch):
     monkeypatch.setattr(EmbeddingClassifier, "_charge", fault)
     with pytest.raises(AssertionError):
-        check_order(FIRST[0], file)
+        check_order(FIRST[0], tmp_path / "ledger.db")
 
 
 @each(SHARED_CHARGED)
-def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(kind, file, monkeypatch):
+def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(kind, tmp_path, monkeypatch):
+    file = tmp_path / "ledger.db"
     X, y = kind.records()
     estimator, ledger = kind.make(QUARTER, random_state=None), account(file, kind, ZCDP(0.375))
     estimator.fit(X, y, ledger=ledger)
@@ -176,24 +173,25 @@ def check_a_fit_that_dies(kind, file):
 
 
 @each(SHARED_CHARGED)
-def test_a_fit_that_dies_after_the_charge_leaves_no_model_and_stays_paid(kind, file):
-    check_a_fit_that_dies(kind, file)
+def test_a_fit_that_dies_after_the_charge_leaves_no_model_and_stays_paid(kind, tmp_path):
+    check_a_fit_that_dies(kind, tmp_path / "ledger.db")
 
 
-def test_a_model_that_is_left_is_noticed(file, monkeypatch):
+def test_a_model_that_is_left_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(EmbeddingClassifier, "_forget", lambda self: None)
     with pytest.raises(AssertionError):
-        check_a_fit_that_dies(FIRST[0], file)
+        check_a_fit_that_dies(FIRST[0], tmp_path / "ledger.db")
 
 
-def test_a_charge_that_is_taken_back_is_noticed(file, monkeypatch):
+def test_a_charge_that_is_taken_back_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(EmbeddingClassifier, "_charge", lambda self, plan, guarantee, *others: (guarantee, None))
     with pytest.raises(AssertionError):
-        check_a_fit_that_dies(FIRST[0], file)
+        check_a_fit_that_dies(FIRST[0], tmp_path / "ledger.db")
 
 
 @each(SHARED_CHARGED)
-def test_a_fit_that_stops_at_an_unknown_label_has_paid_and_leaves_no_model(kind, file):
+def test_a_fit_that_stops_at_an_unknown_label_has_paid_and_leaves_no_model(kind, tmp_path):
+    file = tmp_path / "ledger.db"
     X, y = kind.records()
     ledger, model = account(file, kind), kind.fit(X, y, budget=QUARTER)
     with pytest.raises(UnknownLabelError):
@@ -206,9 +204,9 @@ def test_a_fit_that_stops_at_an_unknown_label_has_paid_and_leaves_no_model(kind,
 
 
 @each(SHARED_CHARGED)
-def test_a_fit_whose_parameters_or_shapes_are_wrong_pays_nothing(kind, file):
+def test_a_fit_whose_parameters_or_shapes_are_wrong_pays_nothing(kind, tmp_path):
     X, y = kind.records()
-    ledger = account(file, kind)
+    ledger = account(tmp_path / "ledger.db", kind)
     for arguments in ((X, y[:-1]), (X[0], y), (X, y.reshape(2, -1)), (X[:, :0], y), (X[:, :, None], y)):
         with pytest.raises(InputError):
             kind.fit(*arguments, budget=QUARTER, given={"ledger": ledger})

@@ -14,12 +14,12 @@ from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.mechanisms.randomness import SeededRandomness
 from dppl.kernel.privacy import Cost
 from dppl.kernel.privacy.composition import covers
-from laws.recipes import BY_NAME, CHARGED, CLASSES, FIRST, KINDS, SHARED, SHARED_CHARGED, each
+from laws.recipes import BY_NAME, CLASSES, FIRST, KINDS, SHARED, SHARED_CHARGED, each
+from loops import loop
 
 pytestmark = pytest.mark.slow
 
 SPENDING = [(kind, budget) for kind in KINDS for budget in kind.budgets]
-spending = pytest.mark.parametrize(("kind", "budget"), SPENDING, ids=lambda value: str(value))
 
 
 def allowance(kind, budget):
@@ -55,13 +55,13 @@ def check_cost(kind, budget):
             assert squared == pytest.approx(release.cost["mu"] ** 2, rel=1e-12)
 
 
-@spending
+@loop("kind, budget", SPENDING)
 def test_all_releases_together_cost_the_budget_and_no_more(kind, budget):
     check_cost(kind, budget)
 
 
-@pytest.mark.parametrize("steps", [1, 7, 40])
-@each([kind for kind in CHARGED if "steps" in kind.entry.parameters])
+@loop("steps", [1, 7, 40])
+@each([kind for kind in FIRST if "steps" in kind.entry.parameters])
 def test_and_so_do_any_number_of_steps(kind, steps):
     options = {**kind.recipe.options, "steps": steps}
     for budget in kind.budgets:
@@ -107,11 +107,15 @@ def drawn_and_stated(kind):
 STATING = [kind for kind in KINDS if not kind.entry.pure and "coinpress" not in kind.variant]
 
 
-@each(STATING)
-def test_every_draw_has_the_stated_width(kind):
+def check_draws(kind):
     drawn, stated = drawn_and_stated(kind)
     assert drawn == stated
     assert sum(stated.values()) > 0
+
+
+@each(STATING)
+def test_every_draw_has_the_stated_width(kind):
+    check_draws(kind)
 
 
 def test_a_draw_of_another_width_is_noticed(monkeypatch):
@@ -119,9 +123,9 @@ def test_a_draw_of_another_width_is_noticed(monkeypatch):
     narrow = lambda self, exact, source: exact + source.rounded_gaussian(self.noise_std / 2, exact.shape)  # noqa: E731
     monkeypatch.setattr(RoundedGaussian, "release", narrow)
     with pytest.raises(AssertionError):
-        test_every_draw_has_the_stated_width(BY_NAME["LinearProbe add-remove"])
+        check_draws(BY_NAME["LinearProbe add-remove"])
     monkeypatch.setattr(RoundedGaussian, "release", whole)
-    test_every_draw_has_the_stated_width(BY_NAME["LinearProbe add-remove"])
+    check_draws(BY_NAME["LinearProbe add-remove"])
 
 
 UNSPENDABLE = [
@@ -132,7 +136,7 @@ UNSPENDABLE = [
 ]
 
 
-@pytest.mark.parametrize(("budget", "words"), UNSPENDABLE, ids=[str(budget) for budget, _ in UNSPENDABLE])
+@loop("budget, words", UNSPENDABLE)
 @each([kind for kind in SHARED_CHARGED if not kind.entry.pure])
 def test_budgets_that_cannot_be_spent_are_refused_before_anything_is_paid(kind, budget, words, tmp_path):
     account = Ledger(tmp_path / "ledger.db", "wards", ZCDP(1e300), adjacency=kind.adjacency)
@@ -158,7 +162,7 @@ def test_the_guarantee_says_the_relation_and_all_that_is_public(kind):
         assert ("stopped at a label" in words) == (unknown_labels == "error")
 
 
-@pytest.mark.parametrize("budget", [1.0, "rho=1"])
+@loop("budget", [1.0, "rho=1"])
 @each(SHARED)
 def test_a_number_is_no_budget(kind, budget):
     with pytest.raises(ParameterError, match="means nothing without its notion"):

@@ -9,6 +9,7 @@ from dppl.errors import InputError, UnknownLabelError
 from dppl.kernel import reading
 from laws.recipes import BY_NAME, FIRST, SHARED, SHARED_CHARGED, each
 from laws.traces import messages_of
+from loops import loop
 
 
 def check_unknown_labels_count_for_nothing(kind):
@@ -63,7 +64,7 @@ def test_an_unknown_label_is_not_shown_and_their_number_is_not_told(kind):
     check_unknown_labels_are_not_shown(kind)
 
 
-@pytest.mark.parametrize("told", [lambda y: y[-1], len])
+@loop("told", [lambda y: y[-1], len])
 def test_a_label_or_a_count_in_the_message_is_noticed(told, monkeypatch):
     whole = reading.class_codes
 
@@ -121,7 +122,7 @@ def check_odd_labels(kind, odd):
             assert "secret" not in "".join(messages_of(caught.value))
 
 
-@pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
+@loop("odd", ODD)
 def test_an_odd_label_changes_no_other_record(odd):
     check_odd_labels(MEAN, [odd])
 
@@ -145,7 +146,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@loop("name", BROKEN)
 @each(SHARED)
 def test_a_text_that_is_none_is_left_out_like_any_unknown_label(kind, name):
     X = kind.records(4)[0]
@@ -155,7 +156,7 @@ def test_a_text_that_is_none_is_left_out_like_any_unknown_label(kind, name):
         kind.fit(X, BROKEN[name], classes=["a", "b"])
 
 
-@pytest.mark.parametrize("y", [["0", "1", "1", "0"], [0.0, 1.0, 1.0, 0.0], np.array(["0", "1", "1", "0"])], ids=repr)
+@loop("y", [["0", "1", "1", "0"], [0.0, 1.0, 1.0, 0.0], np.array(["0", "1", "1", "0"])])
 @each(SHARED)
 def test_a_number_and_its_text_name_one_class(kind, y):
     X = kind.records(4)[0]

@@ -7,6 +7,7 @@ from dppl.errors import InputError
 from dppl.kernel import reading
 from laws.recipes import CLASSES, FIRST, SHARED, each
 from laws.traces import messages_of
+from loops import loop
 
 WRONG = {
     "a text among numbers": lambda X, y: ([["Jane Doe", *X[0, 1:]]], y[:1]),
@@ -38,7 +39,7 @@ def check_shows_nothing(kind, name):
     assert not [attribute for attribute in vars(kind.make()) if attribute.endswith("_")]
 
 
-@pytest.mark.parametrize("name", WRONG)
+@loop("name", WRONG)
 @each(SHARED)
 def test_errors_about_data_show_no_data(kind, name):
     check_shows_nothing(kind, name)

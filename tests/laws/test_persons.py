@@ -29,6 +29,7 @@ from dppl.statement import words
 from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, KINDS, SHARED, cases, each, rows
 from laws.replay import compare
 from laws.traces import messages_of, traces
+from loops import loop
 
 pytestmark = pytest.mark.slow
 # Streams of overlapping tasks protect a person in a way of their own.
@@ -77,7 +78,7 @@ def opposite(dim, n=50):
 
 @each(OF_PERSONS)
 @given(data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=7)
 def test_with_the_same_noise_a_person_moves_releases_by_the_stated_sensitivity(kind, data):
     budget = data.draw(st.sampled_from([None, GaussianDP(1e3)]))
     compare(kind, *neighbours_of(data.draw(whole_persons(kind.dim))), budget, data.draw(st.integers(0, 2**32)))
@@ -85,7 +86,7 @@ def test_with_the_same_noise_a_person_moves_releases_by_the_stated_sensitivity(k
 
 @each(OF_PERSONS)
 @given(data=st.data())
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_a_person_of_several_classes_moves_releases_by_the_stated_sensitivity(kind, data):
     n_rows = data.draw(st.integers(2, 4))
     more, fewer = neighbours_of(data.draw(whole_persons(kind.dim)))
@@ -181,7 +182,7 @@ def test_an_account_that_no_release_fits_is_not_opened(tmp_path):
 
 
 @given(data=st.data())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_person_is_reduced_by_their_own_records_in_any_order(data):
     (X, y, others), (own, labels), order = data.draw(whole_persons(DIM))
     codes_of = {name: code for code, name in enumerate(CLASSES)}
@@ -342,7 +343,7 @@ APART = {
 }
 
 
-@pytest.mark.parametrize("name", APART)
+@loop("name", APART)
 def test_persons_of_other_ids_stay_apart(name):
     """Were two persons one, a third whose id is missing or alike would change the row of both."""
     ids = APART[name]()
@@ -372,7 +373,7 @@ ONLY_LOOKING_MISSING = {
 }
 
 
-@pytest.mark.parametrize("name", ONLY_LOOKING_MISSING)
+@loop("name", ONLY_LOOKING_MISSING)
 def test_ids_that_only_look_missing_are_ids(name):
     ids = ONLY_LOOKING_MISSING[name]()
     ids = persons.checked_ids(ids, np.zeros((len(ids), 1)))
@@ -407,7 +408,7 @@ def check_shows_no_id(name):
     assert "Jane" not in "".join(messages_of(caught.value))
 
 
-@pytest.mark.parametrize("name", WRONG_IDS)
+@loop("name", WRONG_IDS)
 def test_errors_show_no_id(name):
     check_shows_no_id(name)
 
@@ -548,9 +549,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("fault", "kind", "case"), FAULTS, ids=[f"{fault.__name__} of {kind}" for fault, kind, _ in FAULTS]
-)
+@loop("fault, kind, case", FAULTS)
 def test_the_replay_notices(fault, kind, case, monkeypatch):
     compare(kind, *neighbours_of(case))
     fault(monkeypatch)
@@ -584,11 +583,7 @@ TWO_CLASS_FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("fault", "kind", "case"),
-    TWO_CLASS_FAULTS,
-    ids=[f"{fault.__name__} of {kind}" for fault, kind, _ in TWO_CLASS_FAULTS],
-)
+@loop("fault, kind, case", TWO_CLASS_FAULTS)
 def test_the_replay_notices_with_two_classes_a_person(fault, kind, case, monkeypatch):
     def replayed():
         more, fewer = neighbours_of(case)
@@ -628,7 +623,7 @@ def test_whole_persons_count_in_any_number_of_classes_at_the_cost_of_one(kind):
     assert "the number of classes that a person counts in (all)" in every.public_inputs
 
 
-@pytest.mark.parametrize("budget", [PureDP(1.0), ApproxDP(1.0, 1e-6)], ids=str)
+@loop("budget", [PureDP(1.0), ApproxDP(1.0, 1e-6)])
 def test_selections_for_several_classes_share_a_pure_budget(budget):
     kind = BY_NAME["PublicPrototypes add-remove"]
     X, y = kind.records()
@@ -653,14 +648,14 @@ def test_sums_over_samples_take_one_class_a_person():
         kind.fit(X, y, given={"groups": ["p", "q"] * 6}, max_classes_per_person=2)
 
 
-@pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
+@loop("number", [0, -1, 1.5, True, "2"])
 def test_a_number_of_classes_is_an_integer_of_at_least_one(number):
     X, y = MEAN.records()
     with pytest.raises(ParameterError, match="max_classes_per_person"):
         MEAN.fit(X, y, given={"groups": ["p", "q"] * 6}, max_classes_per_person=number)
 
 
-@pytest.mark.parametrize("ids", [set(range(12)), dict.fromkeys(range(12), "p")])
+@loop("ids", [set(range(12)), dict.fromkeys(range(12), "p")])
 def test_ids_without_an_order_are_refused(ids):
     """A set of them may hold as many as there are rows, and name any person for any row."""
     X, y = MEAN.records()
@@ -710,7 +705,7 @@ def searched(X, y, given, seed=0):
 
 
 @given(data=st.data())
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_a_person_leaves_no_other_trace_in_a_search(data):
     more, fewer = neighbours_of(data.draw(whole_persons(DIM)))
     assert traces(lambda: searched(*more)) == traces(lambda: searched(*fewer))

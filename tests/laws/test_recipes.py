@@ -16,6 +16,7 @@ from dppl.kernel.mechanisms import (
     SymmetricRoundedGaussian,
 )
 from laws.recipes import BY_NAME, CHARGED, DIM, KINDS, RECIPES, cases, kinds_of
+from loops import loop
 
 
 def check_has_recipes(entry):
@@ -27,7 +28,7 @@ def check_has_recipes(entry):
     assert not missing, f"{entry.name} has no recipe under {missing} in tests/laws/recipes.py; add one."
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+@loop("entry", ENTRIES)
 def test_every_estimator_has_recipes_in_every_relation(entry):
     check_has_recipes(entry)
 
@@ -66,7 +67,7 @@ def test_every_mechanism_is_watched():
     assert {kind for kind in kinds if hasattr(kind, "release") or hasattr(kind, "select")} == watched | made_of_them
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+@loop("entry", ENTRIES)
 def test_pure_budgets_are_spent_where_the_registry_says_so_and_refused_with_a_way_out_elsewhere(entry):
     for kind in kinds_of(entry):
         fit = lambda kind=kind: kind.fit(*kind.records(), budget=PureDP(1.0))  # noqa: E731

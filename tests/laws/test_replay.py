@@ -12,8 +12,21 @@ from dppl import GaussianDP, MeanPrototypes
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.kernels import SimilarityClip
 from dppl.kernel.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
-from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, WIDE, cases, each, lattice_table, neighbours
+from laws.recipes import (
+    BY_NAME,
+    CHARGED,
+    CLASSES,
+    DIM,
+    FIRST,
+    SHARED_CHARGED,
+    WIDE,
+    cases,
+    each,
+    lattice_table,
+    neighbours,
+)
 from laws.replay import clip_nothing, compare, lone, replay
+from loops import loop
 
 pytestmark = pytest.mark.slow
 BY_COINPRESS = [kind for kind in CHARGED if "coinpress" in kind.variant]
@@ -27,7 +40,7 @@ def test_records_of_all_kinds_can_be_replaced(kind):
 
 @each(CHARGED)
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_with_the_same_noise_neighbours_differ_by_the_stated_sensitivity(kind, data):
     # A strong budget lets a gradient method be sure of its classes, so that residuals are long.
     budgets = [None] if kind in BY_COINPRESS else [None, *kind.budgets, GaussianDP(1e3)]
@@ -40,7 +53,7 @@ def replay_lattice_rows(kind, X, y, row, label, seed=0):
     compare(kind, *((lattice_table(rows), labels, {}) for rows, labels in (more, fewer)), seed=seed)
 
 
-@each(CHARGED)
+@each(SHARED_CHARGED)
 @given(data=st.data())
 @settings(max_examples=10)
 def test_lattice_rows_are_not_believed(kind, data):
@@ -76,7 +89,7 @@ def count_into_the_model(patch, kind):
     patch.setattr(kind.cls, "learn", learn)
 
 
-@each(CHARGED)
+@each(FIRST)
 def test_the_replay_notices_a_count_in_the_model(kind, monkeypatch):
     case = np.ones((2, kind.dim)), ["a", "a"], np.eye(kind.dim)[0], "a"
     replay(kind, case)
@@ -170,9 +183,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("fault", "name", "case"), FAULTS, ids=[f"{fault.__name__} of {name}" for fault, name, _ in FAULTS]
-)
+@loop("fault, name, case", FAULTS)
 def test_the_replay_notices(fault, name, case, monkeypatch):
     replay(BY_NAME[name], case)
     fault(monkeypatch)

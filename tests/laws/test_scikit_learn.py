@@ -86,7 +86,7 @@ def refused(estimator):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@each(FIRST)
+@pytest.mark.parametrize("kind", FIRST, ids=str)  # apart, since it takes long
 def test_scikit_learn_finds_a_well_behaved_classifier(kind):
     from sklearn.utils.estimator_checks import check_estimator  # here, because it takes seconds to import
 

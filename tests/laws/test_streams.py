@@ -17,6 +17,7 @@ from dppl.kernel.privacy import ZCDP
 from laws.recipes import CLASSES, each, rows
 from laws.replay import clip_nothing
 from laws.streams import FIRST_OF_TASKS, OF_TASKS, empty, handed_in, learn, replay, stream, streams_of_tasks
+from loops import loop
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +32,7 @@ HEADS = [kind for kind in FIRST_OF_TASKS if kind.entry.name != "ContinualPrototy
 
 @each(OF_TASKS)
 @given(data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_a_record_in_any_task_moves_the_stream_by_the_stated_cost(kind, data):
     tasks = data.draw(streams_of_tasks(kind.dim))
     where = data.draw(st.integers(0, len(tasks) - 1))
@@ -117,7 +118,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "kind"), FAULTS, ids=[f"{fault.__name__} of {kind}" for fault, kind in FAULTS])
+@loop("fault, kind", FAULTS)
 def test_the_replay_notices(fault, kind, monkeypatch):
     case = lone(kind), 2, np.full(kind.dim, 1.2), "b"
     replay(kind, *case)
@@ -272,7 +273,7 @@ def check_a_task_that_fails(kind, owner, name, path):
 FAILURES = [(RoundedGaussian, "release"), (ContinualClassifier, "_complete"), (Ledger, "finish")]
 
 
-@pytest.mark.parametrize(("owner", "name"), FAILURES, ids=[name for _, name in FAILURES])
+@loop("owner, name", FAILURES)
 @each(FIRST_OF_TASKS)
 def test_a_task_that_fails_after_its_charge_leaves_the_earlier_model(kind, owner, name, tmp_path):
     check_a_task_that_fails(kind, owner, name, tmp_path / "ledger.db")
@@ -309,7 +310,7 @@ def test_a_loaded_model_goes_on_as_if_nothing_had_happened(kind, tmp_path):
     assert model.to_bytes() == learn(kind, tasks).to_bytes()
 
 
-@pytest.mark.parametrize("n_tasks", [[0], [2, 2], [9]])
+@loop("n_tasks", [[0], [2, 2], [9]])
 @each([kind for kind in OF_TASKS if kind.entry.name == "ContinualEnsemble"])
 def test_a_file_of_another_number_of_heads_is_refused(kind, n_tasks, tmp_path, monkeypatch):
     model, whole = learn(kind, stream(kind)), kind.cls._tensors

@@ -11,6 +11,7 @@ from dppl.estimators import base
 from dppl.kernel.lattice import threads
 from dppl.lab import LeastSquares
 from laws.recipes import FIRST, SHARED, each
+from loops import loop
 
 
 def check_one_thread(kind, monkeypatch):
@@ -39,7 +40,7 @@ def test_a_fit_with_the_threads_of_blas_is_caught(monkeypatch):
         check_one_thread(FIRST[0], monkeypatch)
 
 
-@pytest.mark.parametrize("method", [SoftmaxPrototypes, LeastSquares])
+@loop("method", [SoftmaxPrototypes, LeastSquares])
 def test_the_number_of_threads_changes_no_bit(method):
     """At a size where BLAS shares out its work."""
     rng = np.random.default_rng(0)

@@ -135,7 +135,6 @@ def test_only_one_module_draws_noise():
         "finetune/augmentation.py",  # what an augmentation draws, from bits of the first
         "lab/experiments/splits.py",  # validation parts and subsets of public rows
         "lab/longtail.py",  # subsets of evaluation data
-        "lab/persons.py",  # made-up persons of evaluation data
         "lab/streams.py",  # the order of public classes, and streams of evaluation data
     }
     names = {"secrets", "random", "numpy.random", "default_rng", "Generator", "urandom"}

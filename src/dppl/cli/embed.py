@@ -29,11 +29,11 @@ class Embed:
 
     source: Path = argument(
         "SOURCE",
-        "Folder of images; .csv, .tsv, .jsonl, .parquet or .txt; folder of .parquet files, of a saved Hugging Face "
-        "data set, or of published arrays SPLIT_x.npy.",
+        "Folder of images; .csv, .tsv, .jsonl, .parquet or .txt; folder of .parquet files, or of a saved Hugging Face "
+        "data set.",
     )
     out: Path = option("TABLE", "Folder to write: a new one, or an unfinished one to continue.")
-    encoder: str | None = option("URI", "Frozen public encoder; not for arrays, which are embeddings already.", None)
+    encoder: str = option("URI", "Frozen public encoder.")
     rows: str = option(
         "|".join(ROWS),
         "How embeddings are stored; int8 takes a quarter of float32's space. Default float16.",
@@ -93,7 +93,7 @@ def embed(request: Embed) -> None:
     _check_out(out, request.source)
     _validate.one_of(ROWS, rows=request.rows)
     records = opened_source(request.source, request.items, request.items.columns(request.groups), request.items.labels)
-    encoder = None if request.encoder is None else loaded(request.encoder, request.device, request.precision)
+    encoder = loaded(request.encoder, request.device, request.precision)
     with resumable(out), embedding_bar(records) as progress:
         done = embed_source(
             records,

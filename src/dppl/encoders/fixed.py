@@ -101,11 +101,6 @@ class Network(ABC):
         """Prepare an item, and raise any error if what comes out fits no batch."""
         return self.prepare(item)
 
-    def probe(self) -> NDArray[np.float32]:
-        """Embed one synthetic row."""
-        shape = self.shapes()[-1]
-        return self.forward(self.synthetic(shape, 1), shape)
-
     def rows(self, shape: Any, batch_rows: int) -> int:
         """Return the number of rows in a batch of a class."""
         return batch_rows

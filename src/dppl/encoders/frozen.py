@@ -8,7 +8,6 @@ batch. One whose rotary embedding adapts to the length of what it has seen remem
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -21,8 +20,6 @@ from numpy.typing import NDArray
 
 from dppl._optional import optional
 from dppl.errors import MissingExtra, ParameterError
-
-__all__ = ["FrozenModel", "device_of", "in_pooler", "load_torch", "tensors_digest"]
 
 
 def load_torch(extra: str) -> Any:
@@ -77,31 +74,10 @@ class FrozenModel:
         """Return the number of rows of a batch to try first."""
         return on_cpu if self.device == "cpu" else 256
 
-    def poolers(self, probe: Callable[[], NDArray[np.float32]]) -> dict[str, bool]:
-        """Return for each parameter of a module called "pooler" whether embeddings depend on that module.
-
-        Libraries add one with random weights where the file has none, and few models use it. NaN in it reaches the
-        embedding of a probe if it counts.
-        """
-        modules: dict[str, dict[str, Any]] = defaultdict(dict)
-        for name, tensor in self._model.state_dict().items():
-            if in_pooler(name) and tensor.is_floating_point():
-                modules[f".{name}".partition(".pooler.")[0]][name] = tensor
-        counts: dict[str, bool] = {}
-        for parameters in modules.values():
-            kept = [tensor.clone() for tensor in parameters.values()]
-            for tensor in parameters.values():
-                tensor.fill_(float("nan"))
-            counts |= dict.fromkeys(parameters, bool(np.isnan(probe()).any()))
-            for tensor, values in zip(parameters.values(), kept, strict=True):
-                tensor.copy_(values)
-        return counts
-
-    def weights(self, description: str, poolers: Mapping[str, bool] | None = None) -> str:
-        """Return the SHA-256 of a description and of all parameters but those of `poolers` that do not count."""
-        counts = poolers or {}
+    def weights(self, description: str, counts: Callable[[str], bool] = bool) -> str:
+        """Return the SHA-256 of a description and of all parameters that count, by their names."""
         state = self._model.state_dict().items()
-        return tensors_digest(description, ((name, tensor) for name, tensor in state if counts.get(name, True)))
+        return tensors_digest(description, ((name, tensor) for name, tensor in state if counts(name)))
 
     def state(self) -> str:
         """Return the SHA-256 of all buffers, those included that no file holds."""
@@ -143,11 +119,6 @@ def tensors_digest(description: str, tensors: Iterable[tuple[str, Any]]) -> str:
     return digest.hexdigest()
 
 
-def in_pooler(name: str) -> bool:
-    """Return whether a parameter belongs to a module called "pooler"."""
-    return "pooler" in name.split(".")
-
-
 def device_of(torch: Any, device: str) -> str:
     """Return the device that "auto" is here, or the one that was named."""
     available = torch.cuda.is_available()
@@ -182,14 +153,14 @@ def _refuse_changing_positions(model: Any) -> None:
 
 def _has_experts(model: Any) -> bool:
     """Return whether the configuration of any part, as transformers has them, tells of more than one expert."""
+
+    def tells(config: Mapping[str, Any]) -> bool:
+        return any(
+            tells(value)
+            if isinstance(value, dict)
+            else str(name).endswith("experts") and isinstance(value, int) and value > 1
+            for name, value in config.items()
+        )
+
     configurations = {id(module.config): module.config for module in model.modules() if hasattr(module, "config")}
-    return any(_tells_of_experts(one.to_dict()) for one in configurations.values() if hasattr(one, "to_dict"))
-
-
-def _tells_of_experts(config: Mapping[str, Any]) -> bool:
-    return any(
-        _tells_of_experts(value)
-        if isinstance(value, dict)
-        else str(name).endswith("experts") and isinstance(value, int) and value > 1
-        for name, value in config.items()
-    )
+    return any(tells(one.to_dict()) for one in configurations.values() if hasattr(one, "to_dict"))

@@ -11,10 +11,8 @@ from typing import Any
 from dppl._optional import optional
 from dppl.errors import InputError
 
-__all__ = ["IMAGE_FILES", "contents", "digest", "loading", "model_folder", "preprocessing_digest", "tokenizer_files"]
-
 IMAGE_FILES = ("preprocessor_config.json", "processor_config.json")
-TOKENIZER_FILES = (
+_TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -52,21 +50,17 @@ def contents(folder: Path, names: Iterable[str]) -> Iterator[bytes]:
             yield (folder / name).read_bytes()
 
 
-def preprocessing_digest(folder: Path, names: Iterable[str], places: Iterable[str] = ("",)) -> str:
-    """Return the SHA-256 of the files that decide how inputs are prepared, in a folder or some folders in it.
+def preprocessing_digest(folder: Path, tokenizer: Any = None) -> str:
+    """Return the SHA-256 of the files that decide how inputs are prepared: those of a tokenizer, or of images.
 
     Without such files nothing would tell this preprocessing from another, so that is refused.
     """
-    found = list(contents(folder, [str(Path(place) / name) for place in places for name in names]))
+    own = getattr(tokenizer, "vocab_files_names", {}).values()
+    names = {*_TOKENIZER_FILES, *(name for name in own if isinstance(name, str))}
+    found = list(contents(folder, IMAGE_FILES if tokenizer is None else sorted(names)))
     if not found:
         raise InputError(f"{folder} holds no file that says how inputs are prepared, such as tokenizer.json.")
     return digest(found)
-
-
-def tokenizer_files(tokenizer: Any) -> list[str]:
-    """Return the names of the files that a tokenizer of transformers may be made of."""
-    own = getattr(tokenizer, "vocab_files_names", {}).values()
-    return sorted({*TOKENIZER_FILES, *(name for name in own if isinstance(name, str))})
 
 
 def digest(parts: Iterable[bytes]) -> str:

@@ -16,16 +16,15 @@ from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.encoders.presets import PRESETS
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["Source", "is_code", "load_encoder", "refuse_code", "without_folders"]
-
-_MODULES = {
-    "hf": "dppl.encoders.transformers",
-    "minilm": "dppl.encoders.minilm",
-    "onnx": "dppl.encoders.onnx",
-    "pixels": "dppl.encoders.pixels",
-    "python": "dppl.encoders.python",
-    "st": "dppl.encoders.sentence_transformers",
-    "timm": "dppl.encoders.timm",
+# The module of each scheme, and the function that loads.
+_LOADERS = {
+    "hf": ("dppl.encoders.transformers", "load"),
+    "minilm": ("dppl.encoders.transformers", "load_minilm"),
+    "onnx": ("dppl.encoders.onnx", "load"),
+    "pixels": ("dppl.encoders.pixels", "load"),
+    "python": ("dppl.encoders.python", "load"),
+    "st": ("dppl.encoders.transformers", "load_sentences"),
+    "timm": ("dppl.encoders.timm", "load"),
 }
 _NAMELESS = {"minilm", "pixels"}
 _FORMS = (
@@ -91,7 +90,8 @@ def load_encoder(
     preset = PRESETS.get(uri)
     scheme, source = _parse(preset.uri if preset else uri)
     try:
-        network = importlib.import_module(_MODULES[scheme]).load(source, device, precision)
+        module, function = _LOADERS[scheme]
+        network = getattr(importlib.import_module(module), function)(source, device, precision)
     except InputError as error:
         raise InputError(f"{error} {preset.weights}" if preset else str(error)) from None
     name = uri if preset else without_folders(uri)
@@ -135,7 +135,7 @@ class Source:
 def _parse(uri: str) -> tuple[str, Source]:
     place, _, query = uri.partition("?")
     scheme, _, name = place.partition(":")
-    if scheme not in _MODULES or bool(name) == (scheme in _NAMELESS):
+    if scheme not in _LOADERS or bool(name) == (scheme in _NAMELESS):
         raise ParameterError(f"an encoder is named by {_FORMS}; got {uri!r}.")
     return scheme, Source(name, dict(parse_qsl(query, keep_blank_values=True)))
 

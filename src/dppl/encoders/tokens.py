@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from dppl.encoders.fixed import Network, drawn
 from dppl.errors import ParameterError
 
-__all__ = ["TextNetwork", "Tokens", "padded_length", "tokenise", "vocabulary"]
-
 Tokens = dict[str, NDArray[np.int64]]
 _USUAL = 16  # tokens of a text that batch_rows counts by
 _PUBLIC = (
@@ -35,9 +33,9 @@ def padded_length(length: int, limit: int) -> int:
     return min(-(-wanted // step) * step, limit)
 
 
-def tokenise(tokenizer: Any, text: str, limit: int, *, padded: bool = False) -> Tokens:
+def tokenise(tokenizer: Any, text: str, limit: int, *, padded: bool = False, prompt: str = "") -> Tokens:
     """Return the arrays that a tokenizer of transformers makes of one text, but for the attention mask."""
-    encoded = tokenizer(text, truncation=True, max_length=limit, padding="max_length" if padded else False)
+    encoded = tokenizer(prompt + text, truncation=True, max_length=limit, padding="max_length" if padded else False)
     return {name: np.array(row, np.int64) for name, row in encoded.items() if name != "attention_mask"}
 
 

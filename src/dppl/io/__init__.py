@@ -1,17 +1,14 @@
 """Tables of embeddings, and raw images and texts that become them: sources of records, decoding, and shards."""
 
-from dppl.io.fragments import Fragment
-from dppl.io.labels import align_labels, read_classes
+from dppl.io.labels import read_classes
 from dppl.io.messages import load_messages
-from dppl.io.parts import PartedTable, TablePart, read_parts
 from dppl.io.person_ids import read_ids
-from dppl.io.pipeline import Embedded, Window, embed, embed_windows
+from dppl.io.pipeline import Embedded, embed, embed_windows
 from dppl.io.records import Columns, Record, Source
 from dppl.io.sample import Sample, load_sample
-from dppl.io.shards import OtherOptions, SourceChanged
 from dppl.io.sorting import sort_table
 from dppl.io.sources import KINDS, has_columns, holds_embeddings, open_source
-from dppl.io.tables import EmbeddingTable, read_table
+from dppl.io.tables import EmbeddingTable, PartedTable, read_parts, read_table
 from dppl.io.writing import PERSON, ROWS, convert_table, write_table
 
 __all__ = [
@@ -21,16 +18,10 @@ __all__ = [
     "Columns",
     "Embedded",
     "EmbeddingTable",
-    "Fragment",
-    "OtherOptions",
     "PartedTable",
     "Record",
     "Sample",
     "Source",
-    "SourceChanged",
-    "TablePart",
-    "Window",
-    "align_labels",
     "convert_table",
     "embed",
     "embed_windows",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from dppl.io._reading import Array, converting
 ID_KINDS = "integers, texts, bytes or floats"  # in messages; truth values are integers
 _MISSING = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
 _LARGEST_INTEGER = int(np.iinfo(np.int64).max)
-_FALLBACKS = {"x": ("X", "embedding", "embeddings"), "y": ("label", "labels")}
+X_NAMES = ("X", "embedding", "embeddings")  # where there is no x
+_FALLBACKS = {"x": X_NAMES, "y": ("label", "labels")}
 # Bytes; makes Arrow read page after page instead of a whole row group at once. What comes over a network comes in
 # larger pieces, since each takes a round trip.
 _READ_BUFFER, _FETCHED = 1 << 20, 1 << 24
@@ -40,7 +42,8 @@ def is_list(kind: Any) -> bool:
 
 
 def is_label(kind: Any) -> bool:
-    """Return whether a type is of labels: integers, truth values or texts."""
+    """Return whether a type is of labels: integers, truth values or texts, or a dictionary of them."""
+    kind = value_type(kind)
     return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind) or is_text(kind))
 
 
@@ -135,13 +138,20 @@ def read_labels(file: Any, place: Place, y: str | None) -> Array | None:
 def label_column(schema: pa.Schema, place: Place, y: str | None) -> str | None:
     """Return the name of the column of labels, which must be of their type; None if there is none."""
     name = choose_columns([*schema.names, "x"] if "x" not in schema.names else schema.names, "x", y, place)[1]
-    kind = None if name is None else schema.field(name).type
-    if kind is not None and not is_label(value_type(kind)):
-        raise InputError(
-            f"must name a column of {place} with integers or strings; {name!r} holds {kind}; name another.",
-            parameter="y",
-        )
+    if name is not None:
+        check_column(schema, place, name, "integers or strings", is_label, "y")
     return name
+
+
+def check_column(
+    schema: pa.Schema, place: Place | Path, name: str, values: str, fits: Callable[[Any], object], parameter: str
+) -> Any:
+    """Return the type of a column that a file must have once, with values that fit."""
+    kind = schema.field(name).type if schema.names.count(name) == 1 else None
+    if kind is None or not fits(kind):
+        there = f"{name!r} is none; there are {listed(schema.names)}" if kind is None else f"{name!r} holds {kind}"
+        raise InputError(f"must name one column of {place} with {values}; {there}; name another.", parameter=parameter)
+    return kind
 
 
 def choose_columns(names: list[str], x: str, y: str | None, place: Place) -> tuple[str, str | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -64,39 +64,14 @@ def natural(name: str) -> tuple[list[tuple[int, str]], str]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Place:
-    """A file or folder, which can be sent to another process."""
+    """A file or folder, which can be sent to another process. `shown`, for messages, has no password."""
 
-    path: str  # within its file system
     system: fs.FileSystem
-    shown: str  # in messages: without possible passwords
-
-    @classmethod
-    def of(cls, path: str | os.PathLike[str] | Place) -> Place:
-        """Return the place of a path or URL; nothing is read."""
-        if isinstance(path, Place):
-            return path
-        match, shown = _URL.fullmatch(_text(path)), shown_as(path)
-        if match is None or match["scheme"].lower() == "file":
-            # Absolute: the process that reads it may have another working folder.
-            return cls(Path(os.path.abspath(shown)).as_posix() if shown else shown, _HERE, shown)
-        scheme = match["scheme"].lower()
-        system, inside = _file_system(scheme, f"{scheme}://{match['rest']}", shown)
-        return cls(inside.rstrip("/"), system, shown)
-
-    @property
-    def local(self) -> Path | None:
-        """The path on this machine, if it lies there."""
-        return Path(self.path) if isinstance(self.system, fs.LocalFileSystem) else None
-
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return posixpath.basename(self.path)
-
-    @property
-    def suffix(self) -> str:
-        """The suffix of the name, in lower case."""
-        return PurePosixPath(self.name).suffix.lower()
+    path: str
+    shown: str
+    name: str
+    suffix: str  # in lower case
+    local: Path | None  # on this machine, if it lies there
 
     @property
     def hint(self) -> str:
@@ -104,35 +79,34 @@ class Place:
         return _REACHABLE if self.local is None else "check the path and its permissions"
 
     def __truediv__(self, name: str) -> Place:
-        return replace(self, path=posixpath.join(self.path, name), shown=posixpath.join(self.shown, name))
+        return _place(self.system, posixpath.join(self.path, name), posixpath.join(self.shown, name))
 
     def sibling(self, name: str) -> Place:
         """Return an entry of the folder that this one lies in."""
         folder = posixpath.dirname(self.path)
-        return Place(folder, self.system, posixpath.dirname(self.shown) if self.local is None else folder) / name
+        return _place(self.system, folder, posixpath.dirname(self.shown) if self.local is None else folder) / name
+
+    def info(self) -> fs.FileInfo:
+        """Return type and size of a file or folder, which must exist."""
+        with converting(f"{self} must be an existing file or folder", self.hint):
+            info = self.system.get_file_info(self.path)
+            if info.type == fs.FileType.NotFound:
+                raise FileNotFoundError
+            return info
 
     def is_folder(self) -> bool:
         """Return whether it is a folder and not a file; it must exist."""
-        with converting(f"{self} must be an existing file or folder", self.hint):
-            return bool(self._info().type == fs.FileType.Directory)
+        return not self.info().is_file
 
     def exists(self) -> bool:
         """Return whether there is such a file or folder."""
         with converting(f"{self} must be reachable", self.hint):
             return bool(self.system.get_file_info(self.path).type != fs.FileType.NotFound)
 
-    def size(self) -> int:
-        """Return the bytes of a file."""
-        with converting(f"{self} must be a readable file", self.hint):
-            return int(self._info().size)
-
     def entries(self) -> list[Place]:
         """Return the entries of a folder in natural order, without hidden names, which tools leave there."""
         with converting(f"{self} must be a readable folder", self.hint):
-            if self.local is not None:
-                names = os.listdir(self.path)
-            else:
-                names = [info.base_name for info in self.system.get_file_info(fs.FileSelector(self.path))]
+            names = [info.base_name for info in self.system.get_file_info(fs.FileSelector(self.path))]
         return [self / name for name in sorted(names, key=natural) if name and name[0] not in "._"]
 
     def files(self, suffix: str) -> list[Place]:
@@ -153,12 +127,6 @@ class Place:
         """Open a file for reading at any position; of a URL only the bytes that are read are fetched."""
         return self.system.open_input_file(self.path)
 
-    def _info(self) -> fs.FileInfo:
-        info = self.system.get_file_info(self.path)
-        if info.type == fs.FileType.NotFound:
-            raise FileNotFoundError
-        return info
-
     def __str__(self) -> str:
         return self.shown
 
@@ -167,25 +135,27 @@ class Place:
         return f"<Place: {self.shown}>"
 
 
-def _text(path: str | os.PathLike[str]) -> str:
-    return path.as_posix() if isinstance(path, Path) else os.fspath(path)
-
-
-def _file_system(scheme: str, url: str, shown: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a URL, and the path within it."""
+def open_place(path: str | os.PathLike[str]) -> Place:
+    """Return the place of a path or URL; nothing is read."""
+    match, shown = _URL.fullmatch(_text(path)), shown_as(path)
+    scheme = "file" if match is None else match["scheme"].lower()
+    if match is None or scheme == "file":
+        # Absolute: the process that reads it may have another working folder.
+        return _place(_HERE, Path(os.path.abspath(shown)).as_posix() if shown else shown, shown)
+    url = f"{scheme}://{match['rest']}"
     if scheme in ("s3", "gs"):
         if scheme == "gs" and "retry_limit_seconds=" not in url:
             url += f"{'&' if '?' in url else '?'}{_PATIENCE}"
         with converting(f"{shown} must be a URL that Arrow can open", _REACHABLE):
-            system, path = fs.FileSystem.from_uri(url)
-            return system, str(path)
+            system, inside = fs.FileSystem.from_uri(url)
+            return _place(system, inside.rstrip("/"), shown)
     fsspec = optional("fsspec", "fsspec", "remote")
     if scheme not in fsspec.available_protocols():
         raise ParameterError(f"{shown} must be a path, or a URL of a file system that fsspec knows; {scheme} is not.")
     with converting(f"{shown} must be a URL that fsspec can open", _REACHABLE):
         try:
-            system, path = fsspec.core.url_to_fs(url)
-            return fs.PyFileSystem(fs.FSSpecHandler(system)), str(path)
+            system, inside = fsspec.core.url_to_fs(url)
+            return _place(fs.PyFileSystem(fs.FSSpecHandler(system)), str(inside).rstrip("/"), shown)
         except ImportError:
             pass
     # fsspec itself is there; the package for this scheme is not.
@@ -194,3 +164,13 @@ def _file_system(scheme: str, url: str, shown: str) -> tuple[fs.FileSystem, str]
     if scheme == "hf":
         advice = f"install huggingface-hub {how_to_install('remote')}"
     raise MissingExtra(f"{scheme}:// needs a package beside fsspec; {advice}")
+
+
+def _place(system: fs.FileSystem, path: str, shown: str) -> Place:
+    local = Path(path) if isinstance(system, fs.LocalFileSystem) else None
+    name = posixpath.basename(path)
+    return Place(system, path, shown, name, PurePosixPath(name).suffix.lower(), local)
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    return path.as_posix() if isinstance(path, Path) else os.fspath(path)

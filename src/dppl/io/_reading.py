@@ -20,8 +20,7 @@ def as_array(values: npt.ArrayLike, name: str) -> Array:
 
 def type_name(array: Array) -> str:
     """Return the name of an array's type, without the width of texts: that is the length of the longest value."""
-    names = {"S": "bytes", "U": "text", "V": "records"}
-    return names.get(array.dtype.kind, array.dtype.name)
+    return {"S": "bytes", "U": "text", "V": "records"}.get(array.dtype.kind, array.dtype.name)
 
 
 @contextmanager
@@ -31,15 +30,10 @@ def converting(promise: str, hint: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except Exception as error:  # a damaged file may raise anything, and no list of types would be complete
-        raise InputError(f"{promise}; {_reason(error)}; {hint}") from None
-
-
-def _reason(error: Exception) -> str:
-    """Say what another library raised: its text may quote what it could not read, but that of the system does not."""
-    if isinstance(error, PermissionError):
-        return "there is no permission to read it"
-    return f"got {type(error).__name__}"
+    except PermissionError:
+        raise InputError(f"{promise}; there is no permission to read it; {hint}") from None
+    except Exception as error:  # a damaged file may raise anything, and its text may quote what could not be read
+        raise InputError(f"{promise}; got {type(error).__name__}; {hint}") from None
 
 
 def load_npy(path: Path) -> Array:

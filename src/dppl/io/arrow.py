@@ -1,4 +1,4 @@
-"""Records in Arrow columns: Parquet files and data sets saved by `datasets`; and published arrays of embeddings."""
+"""Records in Arrow columns: Parquet files, and data sets saved by `datasets`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,6 +15,7 @@ from dppl._optional import optional
 from dppl.errors import InputError, ParameterError
 from dppl.io._columns import (
     ID_KINDS,
+    check_column,
     decode_ids,
     id_type,
     is_label,
@@ -25,7 +25,7 @@ from dppl.io._columns import (
     stream_batches,
     value_type,
 )
-from dppl.io._places import Place
+from dppl.io._places import open_place
 from dppl.io._reading import converting
 from dppl.io.records import (
     IMAGES,
@@ -39,12 +39,8 @@ from dppl.io.records import (
     make_record,
     resolve_columns,
 )
-from dppl.io.tables import read_table
-
-__all__ = ["Arrays", "ParquetRecords", "SavedDataset"]
 
 _BATCH_ROWS = {"image": 16, "text": 1024}
-_BLOCK_ROWS = 1024
 
 
 class _ArrowRecords(Source):
@@ -55,29 +51,16 @@ class _ArrowRecords(Source):
     def _describe(self, path: Path, schema: pa.Schema, columns: Columns, kind: str, split: str | None = None) -> None:
         """Choose the columns, whose types decide what the records are."""
         self.columns = resolve_columns(columns, schema.names, path, (*TEXTS, *IMAGES))
-        x = schema.field(self.columns.x).type
-        y, person = (
-            None if name is None else schema.field(name).type for name in (self.columns.y, self.columns.person)
-        )
-        images = x.field("bytes").type if pa.types.is_struct(x) and x.get_field_index("bytes") >= 0 else x
+        of = {role: name for role, name in asdict(self.columns).items() if name is not None}
+        x = check_column(schema, path, of["x"], "texts, or bytes of images", _is_content, "x")
         # The schema decides, and no record.
         self.modality = "text" if is_text(value_type(x)) else "image"
-        if self.modality == "image" and not (pa.types.is_binary(images) or pa.types.is_large_binary(images)):
-            raise InputError(
-                f"must name a column of texts or of the bytes of images; {self.columns.x!r} of {path} holds {x}.",
-                parameter="x",
-            )
-        if y is not None and not is_label(value_type(y)):
-            raise InputError(
-                f"must name a column of integers or texts; {self.columns.y!r} of {path} holds {y}.", parameter="y"
-            )
-        self.label_type = None if y is None else pa.string() if is_text(value_type(y)) else pa.int64()
-        self.person_type = None if person is None else id_type(person)
-        if person is not None and self.person_type is None:
-            raise InputError(
-                f"must name a column of {ID_KINDS}; {self.columns.person!r} of {path} holds {person}; name another.",
-                parameter="person",
-            )
+        self.label_type = self.person_type = None
+        if "y" in of:
+            y = check_column(schema, path, of["y"], "integers or texts", is_label, "y")
+            self.label_type = pa.string() if is_text(value_type(y)) else pa.int64()
+        if "person" in of:
+            self.person_type = id_type(check_column(schema, path, of["person"], ID_KINDS, id_type, "person"))
         self.parameters = {"kind": kind, "split": split, **self.columns.parameters}
 
     def _batches(self) -> Iterator[tuple[pa.RecordBatch, str]]:
@@ -110,7 +93,7 @@ class ParquetRecords(_ArrowRecords):
     """Records in a Parquet file, or in a folder of them in the order of a table's."""
 
     def __init__(self, path: Path, columns: Columns) -> None:
-        self._files = Place.of(path).files(".parquet") if path.is_dir() else [Place.of(path)]
+        self._files = open_place(path).files(".parquet") if path.is_dir() else [open_place(path)]
         if not self._files:
             raise InputError(f"{path} must hold .parquet files; found none.")
         schemas = []
@@ -177,41 +160,11 @@ class SavedDataset(_ArrowRecords):
         return len(self._data)
 
 
-class Arrays(Source):
-    """A split of published embeddings: ``SPLIT_x.npy`` and, if it is there, ``SPLIT_y.npy``, as DPPL-v1 lays them out.
-
-    See the code of arXiv:2406.08039; no encoder is needed.
-    """
-
-    modality = "embedding"
-
-    def __init__(self, path: Path, split: str | None) -> None:
-        splits = sorted(file.name.removesuffix("_x.npy") for file in path.glob("*_x.npy"))
-        if split not in splits:
-            raise ParameterError(f"must be one of {', '.join(map(repr, splits))}; got {split!r}.", parameter="split")
-        rows, labels = (path / f"{split}_{name}.npy" for name in "xy")
-        self._version = file_version(rows)
-        self._table = read_table(rows, labels=labels if labels.exists() else None)
-        self.parameters = {"kind": "arrays", "split": split}
-        y = self._table.y
-        self.label_type = None if y is None else pa.int64() if y.dtype.kind == "i" else pa.string()
-
-    def __iter__(self) -> Iterator[Record]:
-        number = 0
-        for block in self._table.blocks(_BLOCK_ROWS):
-            for row in block:
-                label = None if self._table.y is None else self._table.y[number : number + 1].tolist()[0]
-                yield make_record(f"row {number}", number, label, partial(np.asarray, row), self._version)
-                number += 1
-
-    @property
-    def dimension(self) -> int:
-        """Width of the embeddings."""
-        return self._table.shape[1]
-
-    def count(self) -> int:
-        """Return the number of records, which is private."""
-        return len(self._table)
+def _is_content(kind: Any) -> bool:
+    """Return whether a type is of texts, or of images: bytes, or structs of them."""
+    if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        kind = kind.field("bytes").type
+    return bool(is_text(value_type(kind)) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _payload(column: pa.Array, place: int) -> Payload:

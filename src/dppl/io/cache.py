@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from dppl.errors import InputError
 
-__all__ = ["Cache"]
-
 _FILE = "embeddings.sqlite"
 _PATIENCE_S = 60.0  # how long one process waits while another writes
 

@@ -18,17 +18,6 @@ import numpy as np
 from dppl._optional import optional
 from dppl.io.records import BadRecord, Payload
 
-__all__ = [
-    "MOST_BYTES",
-    "MOST_PIXELS",
-    "MOST_TEXT_BYTES",
-    "TooManyPixels",
-    "decode",
-    "described",
-    "quiet",
-    "upright_rgb",
-]
-
 MOST_BYTES = 1 << 28  # of an image file
 MOST_TEXT_BYTES = 1 << 24
 MOST_PIXELS = 89_478_485  # 256 MiB as RGB
@@ -41,7 +30,7 @@ class TooManyPixels(BadRecord):
 
 
 def decode(payload: Payload, modality: str, most_pixels: int = MOST_PIXELS) -> Any:
-    """Return the upright RGB image, the text or the embedding that a record holds, as bytes or as it is.
+    """Return the upright RGB image or the text that a record holds, as bytes or as it is.
 
     An image in the bytes of a file may have `most_pixels`, at most `MOST_PIXELS`.
     """
@@ -49,14 +38,14 @@ def decode(payload: Payload, modality: str, most_pixels: int = MOST_PIXELS) -> A
         if hasattr(payload, "convert"):
             return payload
         return _image(payload if isinstance(payload, bytes) else b"", most_pixels)
-    return _text(payload) if isinstance(payload, bytes | str) else payload
+    return _text(payload)
 
 
 def described(modality: str) -> str:
     """Name what decodes; it stands in the table, because another version may decode another number."""
     if modality == "image":
         return f"Pillow {_pillow('PIL').__version__}, first frame, upright by EXIF, RGB"
-    return "UTF-8" if modality == "text" else "none"
+    return "UTF-8"
 
 
 class _Quiet:

@@ -8,7 +8,6 @@ import stat
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
 
 import pyarrow as pa
 
@@ -28,8 +27,6 @@ from dppl.io.records import (
     rejected,
 )
 
-__all__ = ["SUFFIXES", "open_images", "read_image"]
-
 SUFFIXES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".avif", ".jp2", ".ppm"}
 _LOOP = "it is a loop of symbolic links"
 _REASONS = {errno.ELOOP: _LOOP, errno.ENOENT: "there is no such file, or its link leads nowhere"}
@@ -37,9 +34,8 @@ _REASONS = {errno.ELOOP: _LOOP, errno.ENOENT: "there is no such file, or its lin
 
 def open_images(path: Path, columns: Columns, labels: Path | None, form: Form) -> Source:
     """Return the images below a folder, or those of them that a CSV file lists, or a single image."""
-    if path.suffix.lower() in SUFFIXES and path.is_file() and labels is None:
-        return OneImage(path)
-    if not path.is_dir():
+    is_image = path.suffix.lower() in SUFFIXES and path.is_file() and labels is None
+    if not is_image and not path.is_dir():
         raise InputError(f"must be another for {path}, which is a file and not a folder of images.", parameter="kind")
     return ImageFolder(path) if labels is None else ListedImages(path, labels, columns, form)
 
@@ -47,18 +43,22 @@ def open_images(path: Path, columns: Columns, labels: Path | None, form: Form) -
 class ImageFolder(Source):
     """Every file below a folder, in the order of the names; the first folder on the way to a file is its label.
 
-    With subfolders, a file beside them has no class and is skipped. Names that start with a dot are skipped.
+    With subfolders, a file beside them has no class and is skipped. Names that start with a dot are skipped. An image
+    by itself has no label.
     """
 
     modality = "image"
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        classes = any(map(_is_folder, _entries(path)))
+        classes = path.is_dir() and any(map(_is_folder, _entries(path)))
         self.label_type = pa.string() if classes else None
         self.parameters = {"kind": "images"}
 
     def __iter__(self) -> Iterator[Record]:
+        if not self._path.is_dir():
+            name = _shown(self._path.name)
+            return iter([make_record(name, name, None, *_image(self._path))])
         return self._below(_entries(self._path), (), {_identity(os.stat(self._path))})
 
     # Folders are read as they are reached, so that memory does not grow with the number of files.
@@ -67,9 +67,8 @@ class ImageFolder(Source):
     ) -> Iterator[Record]:
         for entry in entries:
             names = (*parts, entry.name)
-            reference = os.fsencode("/".join(names)).decode("utf-8", "backslashreplace")
-            label = names[0] if self.label_type else None
-            record = make_record(reference, reference, label, *_image(Path(entry.path)))
+            reference = _shown("/".join(names))
+            record = make_record(reference, reference, names[0] if self.label_type else None, *_image(Path(entry.path)))
             if self.label_type and len(names) == 1:
                 record = rejected(record, "it lies in no class folder")
             if not _is_folder(entry):
@@ -85,21 +84,6 @@ class ImageFolder(Source):
                 yield rejected(record, _LOOP)
             else:
                 yield from self._below(inside, names, above | {here})
-
-
-class OneImage(Source):
-    """A file by itself, without a label."""
-
-    modality = "image"
-    label_type = None
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.parameters = {"kind": "images"}
-
-    def __iter__(self) -> Iterator[Record]:
-        name = os.fsencode(self._path.name).decode("utf-8", "backslashreplace")
-        yield make_record(name, name, None, *_image(self._path))
 
 
 class ListedImages(CsvTexts):
@@ -118,12 +102,9 @@ class ListedImages(CsvTexts):
         # A row must not reach files that its owner did not put into the folder.
         inside = PurePosixPath(name)
         outside = inside.is_absolute() or ".." in inside.parts
-        content = (_outside, None) if outside else _image(self._folder / inside)
-        return make_record(name, fields.get("id", name), fields.get("y"), *content, fields.get("person"))
-
-
-def _outside() -> NoReturn:
-    raise BadRecord("its path leads out of the folder")
+        content = (str, None) if outside else _image(self._folder / inside)
+        record = make_record(name, fields.get("id", name), fields.get("y"), *content, fields.get("person"))
+        return rejected(record, "its path leads out of the folder") if outside else record
 
 
 def _image(file: Path) -> tuple[Callable[[], Payload], Version]:
@@ -138,6 +119,10 @@ def _entries(folder: os.PathLike[str]) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         # By bytes: an order of texts would depend on the locale, and some names are no text.
         return sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: os.fsencode(entry.name))
+
+
+def _shown(name: str) -> str:
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -1,9 +1,8 @@
-"""Labels and class lists, and how the two are brought to one type.
+"""Labels and class lists.
 
 A label that fits no class never stops reading and is never named: whether one record is well formed is private.
 """
 
-import itertools
 import os
 import re
 from collections import Counter
@@ -15,8 +14,6 @@ import numpy.typing as npt
 from dppl.errors import InputError
 from dppl.io._reading import Array, as_array, converting, load_npy, type_name
 from dppl.kernel.reading import characters_only
-
-__all__ = ["align_labels", "as_labels", "read_classes", "read_label_file"]
 
 AnyPath = str | os.PathLike[str]
 
@@ -56,41 +53,6 @@ def read_classes(path: AnyPath) -> Array:
         raise InputError(f"{source} must name each class once; {name!r} occurs again; remove the repetition")
     numbers = [_integer(name) for name in names]
     return np.array(names, dtype=np.str_) if None in numbers else np.array(numbers, dtype=np.int64)
-
-
-def align_labels(y: npt.ArrayLike, classes: npt.ArrayLike) -> tuple[Array, Array]:
-    """Bring labels to the type of the class list, so that the two can be compared.
-
-    Parameters
-    ----------
-    y : array-like of shape (n,)
-        Labels: integers or strings.
-    classes : array-like of shape (n_classes,)
-        Public class list: integers or strings. It decides the type.
-
-    Returns
-    -------
-    y : ndarray of shape (n,)
-        Labels in the type of `classes`. A string that is no integer becomes an integer that is no class;
-        nothing tells which one it was.
-    classes : ndarray of shape (n_classes,)
-        The class list as int64 or strings, otherwise unchanged.
-
-    Raises
-    ------
-    InputError
-        If either is not one-dimensional or holds something else than integers or strings.
-    """
-    records, public = as_labels(y), as_labels(classes, name="classes")
-    if public.dtype.kind != "i":
-        return (records.astype(str).astype(object) if records.dtype.kind == "i" else records), public
-    if records.dtype.kind == "i":
-        return records, public
-    # One integer that is no class stands for all texts that are no integers.
-    taken = set(public.tolist())
-    outside = next(number for number in itertools.count(-1, -1) if number not in taken)
-    numbers = (_integer(text) for text in records.tolist())
-    return np.array([outside if number is None else number for number in numbers], dtype=np.int64), public
 
 
 def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:

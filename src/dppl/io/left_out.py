@@ -12,8 +12,6 @@ from typing import IO, Any, NamedTuple
 from dppl._files import named
 from dppl.errors import ParameterError
 
-__all__ = ["NOTICE", "LeftOut", "Report", "as_line", "check_place"]
-
 NOTICE = (
     "For the owner of the records only: this report describes private records, and no guarantee protects it. Do not "
     "publish it, and do not pass it on with the table or a model. Whether a record is left out depends on that record "
@@ -61,11 +59,6 @@ class Report:
         """Add the totals."""
         self._add([totals])
 
-    def close(self) -> None:
-        """Close the file."""
-        with named(self._path):  # closing writes what could not be written before
-            self._file.close()
-
     def _add(self, entries: Iterable[dict[str, Any]]) -> int:
         with named(self._path):
             self._file.writelines(map(as_line, entries))
@@ -73,6 +66,11 @@ class Report:
             # The manifest counts these bytes, so they come to the disk before it.
             os.fsync(self._file.fileno())
         return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file."""
+        with named(self._path):  # closing writes what could not be written before
+            self._file.close()
 
 
 def check_place(path: Path) -> None:

@@ -13,7 +13,7 @@ import io
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import islice, repeat
 from pathlib import Path
@@ -36,8 +36,6 @@ from dppl.io.records import (
     make_record,
     resolve_columns,
 )
-
-__all__ = ["CsvTexts", "Form", "JsonTexts", "TextLines"]
 
 _UTF_8 = "utf-8"
 _MARK = "\ufeff"
@@ -77,23 +75,14 @@ class Form:
         """What is named, as a table keeps it."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
-    def encoding_of(self, path: Path) -> str:
-        """Return the encoding that is named, or that a byte order mark shows."""
-        if self.encoding is not None:
-            return codecs.lookup(self.encoding).name
-        with path.open("rb") as file:
-            return _MARKS.get(file.read(2), _UTF_8)
-
-    def check(self, path: Path) -> None:
-        """Read a file to its end, to see that it is in this encoding."""
-        with self.opened(path) as file:
-            while file.read(_CHARACTERS):
-                pass
-
     @contextmanager
     def opened(self, path: Path, newline: str = "") -> Iterator[TextIO]:
         """Open a file; a byte order mark of UTF-8 is left to whoever reads."""
-        encoding = self.encoding_of(path)
+        if self.encoding is None:
+            with open(path, "rb") as marked:
+                encoding = _MARKS.get(marked.read(2), _UTF_8)
+        else:
+            encoding = codecs.lookup(self.encoding).name
         try:
             with path.open(encoding=encoding, newline=newline) as file:
                 yield file
@@ -104,18 +93,12 @@ class Form:
                 parameter="encoding",
             ) from None
 
-    def note(self, path: Path, delimiter: str | None = None) -> str | None:
-        """Say what the file itself shows and few expect."""
-        said = []
-        if self.encoding is None and self.encoding_of(path) != _UTF_8:
-            said.append(f"as {self.encoding_of(path)}, by its byte order mark")
-        if self.delimiter is None and delimiter not in (None, _usual_delimiter(path)):
-            said.append(f"with {delimiter!r} between its columns, by its header")
-        return f"{path} is read {' and '.join(said)}" if said else None
-
-
-def _usual_delimiter(path: Path) -> str:
-    return "\t" if path.suffix.lower() == ".tsv" else ","
+    def check(self, *paths: Path) -> None:
+        """Read files to their ends, to see that they are in this encoding."""
+        for path in paths:
+            with self.opened(path) as file:
+                while file.read(_CHARACTERS):
+                    pass
 
 
 class CsvTexts(Source):
@@ -129,7 +112,6 @@ class CsvTexts(Source):
         self._path, self._form = path, form
         form.check(path)
         self._delimiter = "\t" if form.delimiter == "tab" else form.delimiter or self._delimiter_of_header()
-        self.note = form.note(path, self._delimiter)
         header = next(self._rows(), None)
         if header is None:
             raise InputError(f"{path} is empty; its first line must name the columns.")
@@ -169,7 +151,7 @@ class CsvTexts(Source):
 
     def _delimiter_of_header(self) -> str:
         """Return the delimiter that the header shows, which is public: no record decides it."""
-        usual, widths = _usual_delimiter(self._path), {}
+        usual, widths = "\t" if self._path.suffix.lower() == ".tsv" else ",", {}
         for self._delimiter in (usual, *_DELIMITERS):  # of equal ones the first is taken
             header = next(self._rows(), "")
             widths[self._delimiter] = len(header) if isinstance(header, list) else 0
@@ -252,13 +234,16 @@ class JsonTexts(Source):
         self.person_type = None if columns.person is None else pa.string()
         self.parameters = {"kind": "jsonl", **self.columns.parameters, **form.parameters}
         form.check(path)
-        self.note = form.note(path)
 
     def __iter__(self) -> Iterator[Record]:
         x, y, key = str(self.columns.x), str(self.columns.y), self.columns.id
         for number, line in enumerate(filter(str.strip, _lines(self._path, self._form))):
+            entry = None
             try:
-                entry = _object(line)
+                with suppress(ValueError, RecursionError):
+                    entry = json.loads(line)
+                if not isinstance(entry, dict):
+                    raise BadRecord("its line is not a JSON object")
                 person = self._person(entry)
             except BadRecord as reason:
                 yield bad_record(f"row {number}", str(reason))
@@ -285,16 +270,6 @@ class JsonTexts(Source):
         raise BadRecord("its person id is neither a text nor a whole number")
 
 
-def _object(line: str) -> dict[str, Any]:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        entry = None
-    if not isinstance(entry, dict):
-        raise BadRecord("its line is not a JSON object")
-    return entry
-
-
 class TextLines(Source):
     """A text a line, blank ones too; their labels, if any, are the lines of a second file."""
 
@@ -304,10 +279,7 @@ class TextLines(Source):
         self._path, self._labels, self._form = path, labels, form
         self.label_type = None if labels is None else pa.string()
         self.parameters = {"kind": "text", "labels": labels is not None, **form.parameters}
-        for file in (path, labels):
-            if file is not None:
-                form.check(file)
-        self.note = form.note(path)
+        form.check(path, *([] if labels is None else [labels]))
         if labels is not None and self.count() != sum(1 for _ in _lines(labels, form)):
             raise InputError(f"{labels} must have one line for each line of {path}; the numbers differ.")
 

@@ -2,8 +2,6 @@
 
 from itertools import product
 
-__all__ = ["INTENTS", "NEW_MESSAGES", "load_messages"]
-
 _PHRASES = {
     "delivery": ("when will {} arrive?", "{} has not come yet", "was {} posted?", "track the delivery of {}"),
     "loss": ("I have lost {}", "someone stole {}", "please block {}", "{} fell out of my pocket"),

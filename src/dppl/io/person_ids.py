@@ -8,17 +8,13 @@ from typing import Any
 import numpy as np
 
 from dppl.errors import InputError
-from dppl.io._columns import ID_KINDS, decode_ids, id_type, listed, open_parquet
+from dppl.io._columns import ID_KINDS, check_column, decode_ids, id_type, listed, open_parquet
 from dppl.io._layouts import table_files
-from dppl.io._places import Place
+from dppl.io._places import Place, open_place
 from dppl.io._reading import Array, converting, load_npy, type_name
-from dppl.io.fragments import open_npz, read_npy_header
+from dppl.io.fragments import open_npz, read_npy
 from dppl.io.labels import AnyPath
 from dppl.kernel import texts_apart
-
-__all__ = ["read_ids"]
-
-_ID, _REFERENCE = "id", "reference"  # of records, in tables that dppl embed writes
 
 
 def read_ids(path: AnyPath, column: str) -> Array:
@@ -43,13 +39,29 @@ def read_ids(path: AnyPath, column: str) -> Array:
         If there is no such array or column, it is of another type, or of bytes in some shards only. The message shows
         no id.
     """
-    place = Place.of(path)
+    place = open_place(path)
     files = table_files(place)
     first, sidecar = files[0]
     if first.suffix == ".npz":
-        ids = _array_ids(place, column)
+        with open_npz(place) as archive:
+            if column not in archive.files:
+                raise InputError(
+                    f"must name one array of {place}; {column!r} is none; there are {listed(archive.files)}.",
+                    parameter="groups",
+                )
+            ids = _items(np.asarray(archive[column]), place, column)
     elif first.suffix == ".npy" and sidecar is None:
-        ids = _file_ids(place, [file for file, _ in files], column)
+        own = Path(column)
+        if own.suffix.lower() != ".npy" or not own.is_file():
+            raise InputError(
+                f"must name a .npy file with one id a row of {place}, which has no columns; got {column!r}.",
+                parameter="groups",
+            )
+        ids = _items(load_npy(own), place, str(own))
+        if sum(len(read_npy(file)) for file, _ in files) != len(ids):
+            raise InputError(
+                f"must name a file with one id a row of {place}; {own} has another number of ids.", parameter="groups"
+            )
     else:
         ids = [one for file, columns in files for one in _column_ids(columns or file, column)]
         if len({isinstance(one, bytes) for one in ids if one is not None}) > 1:
@@ -60,37 +72,12 @@ def read_ids(path: AnyPath, column: str) -> Array:
     return array
 
 
-def _array_ids(place: Place, name: str) -> list[Any]:
-    """Return the items of an array of an npz file."""
-    with open_npz(place) as archive:
-        names = list(archive.files)
-        ids = np.asarray(archive[name]) if name in names else None
-    if ids is None:
-        raise _no_ids(place, name, names)
-    return _items(ids, f"an array of {place}", repr(name))
-
-
-def _file_ids(place: Place, files: list[Place], name: str) -> list[Any]:
-    """Return the items of an npy file for a table of npy files, which have no columns."""
-    own = Path(name)
-    if own.suffix.lower() != ".npy" or not own.is_file():
-        raise InputError(
-            f"must name a .npy file with one id a row of {place}, which has no columns; got {name!r}.",
-            parameter="groups",
-        )
-    ids = _items(load_npy(own), "a file", str(own))
-    if sum(read_npy_header(file).rows for file in files) != len(ids):
-        raise InputError(
-            f"must name a file with one id a row of {place}; {own} has another number of ids.", parameter="groups"
-        )
-    return ids
-
-
-def _items(ids: Array, what: str, name: str) -> list[Any]:
+def _items(ids: Array, place: Place, name: str) -> list[Any]:
+    """Return the items of an array, which must be ids."""
     if ids.ndim != 1 or ids.dtype.kind not in "iubfUS":
         raise InputError(
-            f"must name {what} with one id a record ({ID_KINDS}); {name} holds {type_name(ids)}, ndim = {ids.ndim}; "
-            "name another.",
+            f"must name an array for {place} with one id a record ({ID_KINDS}); {name!r} holds {type_name(ids)}, "
+            f"ndim = {ids.ndim}; name another.",
             parameter="groups",
         )
     return list(texts_apart(np.asarray(ids)))
@@ -99,27 +86,15 @@ def _items(ids: Array, what: str, name: str) -> list[Any]:
 def _column_ids(place: Place, name: str) -> list[Any]:
     """Return the items of a Parquet column."""
     with open_parquet(place) as file:
-        names = file.schema_arrow.names
-        if names.count(name) != 1:
-            raise _no_ids(place, name, names)
-        # Each record would be a person of its own, and the guarantee about less than it says.
-        if name in (_ID, _REFERENCE) and {_ID, _REFERENCE} <= set(names):
+        schema = file.schema_arrow
+        # IDs of records, as dppl embed writes them: each record would be a person of its own, and the guarantee about
+        # less than it says.
+        if name in ("id", "reference") and {"id", "reference"} <= set(schema.names):
             raise InputError(
                 f"must name a column with ids of persons; {name!r} of {place} tells records apart, not persons; embed "
                 "the records again, with ids of persons.",
                 parameter="groups",
             )
-        kind = file.schema_arrow.field(name).type
-        if id_type(kind) is None:
-            raise InputError(
-                f"must name a column of {place} with {ID_KINDS}; {name!r} holds {kind}; name another.",
-                parameter="groups",
-            )
+        check_column(schema, place, name, ID_KINDS, id_type, "groups")
         with converting(f"{place}: column {name!r} must hold {ID_KINDS}", "write it again"):
             return decode_ids(file.read(columns=[name]).column(name))
-
-
-def _no_ids(place: Place, name: str, names: list[str]) -> InputError:
-    return InputError(
-        f"must name one array or column of {place}; {name!r} does not; there are {listed(names)}.", parameter="groups"
-    )

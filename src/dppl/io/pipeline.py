@@ -7,7 +7,7 @@ import os
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -26,15 +26,12 @@ from dppl._files import write_atomically
 from dppl.encoders import Encoder
 from dppl.engines import Engine
 from dppl.errors import DpplError, ParameterError
-from dppl.io.arrow import Arrays
 from dppl.io.cache import Cache
 from dppl.io.decoding import decode, described, quiet
 from dppl.io.left_out import LeftOut
 from dppl.io.records import BadRecord, Payload, Record, Source
 from dppl.io.shards import Shard, ShardedTable, SourceChanged, Window, write_shard
 from dppl.io.writing import ROWS, Rows, lattice_metadata, table_schema, to_storage
-
-__all__ = ["Embedded", "Window", "embed", "embed_windows"]
 
 # An interrupted run begins a shard anew: images take long, and texts fill batches of many lengths.
 _SHARD_ROWS = {"image": 512}
@@ -64,7 +61,7 @@ class Embedded:
 
 def embed(
     source: Source,
-    encoder: Encoder | None,
+    encoder: Encoder,
     out: str | os.PathLike[str],
     *,
     rows: Rows = "float16",
@@ -84,8 +81,8 @@ def embed(
     ----------
     source : Source
         See `open_source`.
-    encoder : Encoder or None
-        A frozen public encoder of the source's modality; None for a source of embeddings.
+    encoder : Encoder
+        A frozen public encoder of the source's modality.
     out : path-like
         Folder for the table: a new one, or one to go on with. The report on skipped records is written next to it.
     rows : {"float16", "int8", "float32"}, default="float16"
@@ -127,19 +124,26 @@ def embed(
     _validate.one_of(ROWS, rows=rows)
     shard_rows = _SHARD_ROWS.get(source.modality, _OTHER_SHARD_ROWS) if shard_rows is None else shard_rows
     _validate.positive_integer(shard_rows=shard_rows)
-    workers = _threads(workers)
-    model = _encoder_for(source, encoder)
+    if workers is not None:
+        _validate.positive_integer(workers=workers)
+    _check_modality(source, encoder)
     # What decides the bytes of the table goes into its manifest, so that nobody goes on with other options.
-    maker = table_metadata(model)
-    metadata = {**maker, **lattice_metadata(model.dimension, rows)}
+    maker = table_metadata(encoder)
+    metadata = {**maker, **lattice_metadata(encoder.dimension, rows)}
     parameters = {**maker, "source": source.parameters, "rows": rows, "shard_rows": shard_rows}
-    schema = table_schema(source.label_type, model.dimension, rows, metadata, person_type=source.person_type)
+    schema = table_schema(source.label_type, encoder.dimension, rows, metadata, person_type=source.person_type)
     report = progress or _ignore
     with ExitStack() as stack:
         table = stack.enter_context(closing(ShardedTable(Path(out), schema, parameters)))
+        # Records of finished shards are passed over; their hash must be that of before: a table is of one source.
         records = _Stream(source)
-        # The hash of the source is checked first: a table must not be of two sources.
-        _skip_finished(records, table, report)
+        for done in table.done:
+            records.skip(done.records)
+            if records.digest != done.source:
+                raise SourceChanged(table.folder)
+            report(done.records)
+        if table.finished and next(records, None) is not None:
+            raise SourceChanged(table.folder)
         if strict and any(shard.left_out for shard in table.done):
             table.refuse([])
         if table.finished:
@@ -147,15 +151,15 @@ def embed(
         if engine is not None:
             if cache is not None:
                 raise ParameterError("goes with one process, and not with an engine.", parameter="cache")
-            job = _Job(source, model, table.folder.absolute(), schema, rows, workers)
+            job = _Job(source, encoder, table.folder.absolute(), schema, rows, workers)
             # Before a shard is written, so that a cluster that cannot be used costs nothing.
             engine.check()
             shards = _embed_in_tasks(records, table, engine, job, shard_rows, report)
         else:
             store = None
-            if cache is not None and model.fingerprint is not None:
-                store = stack.enter_context(closing(Cache(Path(cache), repr(sorted(maker.items())), model.dimension)))
-            work = stack.enter_context(_at_work(model, rows, workers, store))
+            if cache is not None:
+                store = stack.enter_context(closing(Cache(Path(cache), repr(sorted(maker.items())), encoder.dimension)))
+            work = stack.enter_context(_at_work(encoder, rows, workers, store))
             shards = _embed_here(records, table, work, shard_rows, strict, report)
         for shard in shards:
             if strict and shard.left_out:
@@ -194,8 +198,8 @@ def embed_windows(
         As `embed`.
     """
     _validate.one_of(ROWS, rows=rows)
-    model = _encoder_for(source, encoder)
-    with _at_work(model, rows, _threads(workers)) as work:
+    _check_modality(source, encoder)
+    with _at_work(encoder, rows, workers) as work:
         yield from work.windows(_Stream(source), progress or _ignore)
 
 
@@ -203,49 +207,16 @@ def _ignore(_: int) -> None:
     pass
 
 
-def _threads(workers: int | None) -> int:
-    workers = min(_MOST_WORKERS, os.cpu_count() or 1) if workers is None else workers
-    _validate.positive_integer(workers=workers)
-    return workers
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """In the place of an encoder, for records that are embeddings."""
-
-    dimension: int
-    modality: str = "embedding"
-    window: int = 1024
-    fingerprint: None = None
-
-    def prepare(self, item: NDArray[Any]) -> NDArray[Any]:
-        return item
-
-    def encode_prepared(self, batch: Sequence[NDArray[Any]], progress: Callable[[int], object]) -> NDArray[Any]:
-        progress(len(batch))
-        return np.stack(batch)
-
-
-def _encoder_for(source: Source, encoder: Encoder | None) -> Encoder | _Given:
-    # Published arrays are embeddings already.
-    if isinstance(source, Arrays):
-        if encoder is not None:
-            raise ParameterError("must be left out: the source holds embeddings already.", parameter="encoder")
-        return _Given(source.dimension)
-    if encoder is None:
-        raise ParameterError(f"is required: the source holds {source.modality}s.", parameter="encoder")
+def _check_modality(source: Source, encoder: Encoder) -> None:
     if encoder.modality != source.modality:
-        name = "it" if encoder.fingerprint is None else encoder.fingerprint.uri
         raise ParameterError(
-            f"the encoder must be one for {source.modality}s, as the source holds; {name} is for {encoder.modality}s."
+            f"the encoder must be one for {source.modality}s, as the source holds; {encoder.fingerprint.uri} is for "
+            f"{encoder.modality}s."
         )
-    return encoder
 
 
-def table_metadata(encoder: Encoder | _Given) -> dict[str, str]:
+def table_metadata(encoder: Encoder) -> dict[str, str]:
     """Return what the embeddings come from, as the table's metadata say it."""
-    if encoder.fingerprint is None:
-        return {}
     maker = {"encoder": encoder.fingerprint.text(), "decoder": described(encoder.modality)}
     # An encoder for predictions lets company decide the shape of a batch, which no fit may rest on.
     fixed = encoder.fingerprint.row_independent and not getattr(encoder, "spares", False)
@@ -281,17 +252,6 @@ class _Stream(Iterator[Record]):
         before = self.count
         deque(islice(self, records), maxlen=0)
         return self.count - before
-
-
-def _skip_finished(records: _Stream, table: ShardedTable, progress: Callable[[int], object]) -> None:
-    """Pass over the records of finished shards, and see that the source is the one that they were made of."""
-    for shard in table.done:
-        records.skip(shard.records)
-        if records.digest != shard.source:
-            raise SourceChanged(table.folder)
-        progress(shard.records)
-    if table.finished and next(records, None) is not None:
-        raise SourceChanged(table.folder)
 
 
 def _embed_here(
@@ -362,7 +322,7 @@ class _Job:
     """What a task knows besides its stretch: paths, names and the encoder, which is public."""
 
     def __init__(
-        self, source: Source, encoder: Encoder | _Given, folder: Path, schema: pa.Schema, rows: str, workers: int
+        self, source: Source, encoder: Encoder, folder: Path, schema: pa.Schema, rows: str, workers: int | None
     ) -> None:
         if source.reopen is None:
             raise ParameterError("goes with a source in files, which tasks open by themselves.", parameter="engine")
@@ -421,7 +381,7 @@ class _Item:
 class _Work:
     """Embeds records: worker threads read, decode and prepare ahead, this thread encodes."""
 
-    encoder: Encoder | _Given
+    encoder: Encoder
     rows: str
     cache: Cache | None
     pool: ThreadPoolExecutor
@@ -493,7 +453,7 @@ class _Work:
         return outcome
 
 
-def prepared(encoder: Encoder | _Given, payload: Payload) -> Any:
+def prepared(encoder: Encoder, payload: Payload) -> Any:
     """Return what a record holds as the encoder takes it."""
     content = decode(payload, encoder.modality)
     try:
@@ -505,7 +465,8 @@ def prepared(encoder: Encoder | _Given, payload: Payload) -> Any:
 
 
 @contextmanager
-def _at_work(encoder: Encoder | _Given, rows: str, workers: int, cache: Cache | None = None) -> Iterator[_Work]:
+def _at_work(encoder: Encoder, rows: str, workers: int | None, cache: Cache | None = None) -> Iterator[_Work]:
+    workers = workers or min(_MOST_WORKERS, os.cpu_count() or 1)
     with ExitStack() as stack:
         # Libraries would warn about single files, which are private.
         stack.enter_context(quiet())
@@ -515,6 +476,4 @@ def _at_work(encoder: Encoder | _Given, rows: str, workers: int, cache: Cache | 
 
 
 def _content(payload: Payload) -> bytes:
-    if isinstance(payload, str):
-        return payload.encode("utf-8", "surrogatepass")
-    return payload if isinstance(payload, bytes) else payload.tobytes()
+    return payload.encode("utf-8", "surrogatepass") if isinstance(payload, str) else payload

@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dppl.errors import InputError
 from dppl.io._columns import listed
 
-__all__ = ["BadRecord", "Columns", "Payload", "PersonId", "Record", "Source", "Version"]
-
-Payload: TypeAlias = bytes | str | NDArray[Any]
+Payload: TypeAlias = bytes | str
 Version: TypeAlias = str | bytes | None
 Label: TypeAlias = str | int | None
 PersonId: TypeAlias = str | bytes | int | float | None
@@ -48,7 +45,7 @@ class Record:
     label : str, int or None
         None stands for a missing label.
     load : callable
-        Returns the bytes of an image, a text (as str or bytes) or an embedding; raises `BadRecord`.
+        Returns the bytes of an image, or a text (as str or bytes); raises `BadRecord`.
     version : str, bytes or None
         Tells this content from another without loading it: a text itself, `file_version` a file, or why the record is
         skipped.
@@ -88,19 +85,16 @@ def make_record(
 
 def rejected(record: Record, reason: str) -> Record:
     """Return a record that gives `reason` when it is loaded."""
-    return replace(record, load=_refusal(reason), version=reason)
+    return replace(record, load=bad_record("", reason).load, version=reason)
 
 
 def bad_record(reference: str, reason: str) -> Record:
     """Return a record of which nothing but its place is known, and that gives `reason` when it is loaded."""
-    return Record(None, reference, None, _refusal(reason), reason)
 
-
-def _refusal(reason: str) -> Callable[[], NoReturn]:
     def load() -> NoReturn:
         raise BadRecord(reason)
 
-    return load
+    return Record(None, reference, None, load, reason)
 
 
 def file_version(*files: str | os.PathLike[str]) -> str:
@@ -183,15 +177,13 @@ class Source(ABC):
     Attributes
     ----------
     modality : str
-        "image", "text" or "embedding".
+        "image" or "text".
     label_type : pyarrow.DataType or None
         Type of the labels, or None if there are none.
     person_type : pyarrow.DataType or None
         Type of the ids of persons, or None if there are none.
     parameters : dict
         What decides which records there are, but for the files themselves; JSON-ready.
-    note : str or None
-        How a file of lines is read, where that is unusual and nobody named it; of its form alone, which is public.
     reopen : callable or None
         Opens it again, on another machine too; it holds paths and names, and no record. None where there are no files.
     """
@@ -200,7 +192,6 @@ class Source(ABC):
     label_type: pa.DataType | None
     person_type: pa.DataType | None = None
     parameters: dict[str, Any]
-    note: str | None = None
     reopen: Callable[[], Source] | None = None
 
     @abstractmethod

@@ -7,8 +7,6 @@ import numpy.typing as npt
 
 from dppl import _html
 
-__all__ = ["Sample", "load_sample"]
-
 Floats = npt.NDArray[np.float64]
 
 _SEED = 0

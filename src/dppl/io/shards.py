@@ -24,33 +24,19 @@ from numpy.typing import NDArray
 
 from dppl._files import locked, part_of, write_atomically
 from dppl.errors import InputError, ParameterError
+from dppl.io._layouts import MANIFEST
 from dppl.io.left_out import LeftOut, Report, check_place
 from dppl.io.records import PersonId
-from dppl.io.writing import PERSON, dictionary_columns, rows_column
+from dppl.io.writing import PERSON, repeating, rows_column
 
-__all__ = [
-    "OtherOptions",
-    "Shard",
-    "ShardedTable",
-    "SourceChanged",
-    "Window",
-    "write_shard",
-]
-
-_MANIFEST = "_manifest.json"  # readers of Parquet folders pass over names that start with an underscore
 _VERSION = 2
 
 
 @dataclass
 class Window:
-    """What becomes of one stretch of the source.
+    """What becomes of one stretch of the source: an entry in each list for a record that was embedded.
 
-    Attributes
-    ----------
-    ids, references, labels, persons, rows : list
-        An entry for each record that was embedded.
-    left_out : list of LeftOut
-        The records that cannot be used, for their owner only.
+    `left_out` are the records that cannot be used, for their owner only.
     """
 
     ids: list[str | None] = field(default_factory=list)
@@ -78,7 +64,7 @@ class Window:
         }
         buffer = io.BytesIO()
         table = pa.table([columns[name] for name in schema.names], schema=schema)
-        pq.write_table(table, buffer, use_dictionary=dictionary_columns(schema))
+        pq.write_table(table, buffer, use_dictionary=repeating(schema))
         return buffer.getvalue()
 
 
@@ -187,7 +173,7 @@ class ShardedTable:
         self._write_manifest()
 
     def _read_manifest(self) -> tuple[list[Done], bool]:
-        path = self.folder / _MANIFEST
+        path = self.folder / MANIFEST
         if not path.exists():
             if any(entry.name[0] != "." for entry in self.folder.iterdir()):
                 raise ParameterError(f"{self.folder} must be a new folder, or a table to go on with; it is neither.")
@@ -199,7 +185,15 @@ class ShardedTable:
         except (ValueError, TypeError, KeyError):
             raise InputError(f"{path} is damaged; write the table anew into another folder.") from None
         if (version, parameters) != (_VERSION, self._parameters):
-            raise OtherOptions(self.folder, self._difference(parameters) or "another version of dppl")
+            # What can be said in a word is.
+            others = [
+                f"--{key.replace('_', '-')} {parameters.get(key)}"
+                if key in ("rows", "shard_rows")
+                else f"another {key}"
+                for key, new in sorted(self._parameters.items())
+                if parameters.get(key) != new
+            ]
+            raise OtherOptions(self.folder, ", ".join(others) or "another version of dppl")
         # A finished table stays one, though its owner may have moved the report.
         if finished and all(_has(self.folder / shard.file, shard.size) for shard in shards):
             return shards, True  # whatever became of the report
@@ -209,15 +203,6 @@ class ShardedTable:
         )
         return list(whole), False
 
-    def _difference(self, before: dict[str, Any]) -> str:
-        """Name the parameters that are others now; what can be said in a word is."""
-        pairs = {key: (before.get(key), new) for key, new in sorted(self._parameters.items())}
-        return ", ".join(
-            f"--{key.replace('_', '-')} {old}" if key in ("rows", "shard_rows") else f"another {key}"
-            for key, (old, new) in pairs.items()
-            if old != new
-        )
-
     def _write_manifest(self) -> None:
         content = {
             "version": _VERSION,
@@ -225,7 +210,7 @@ class ShardedTable:
             "parameters": self._parameters,
             "shards": [asdict(shard) for shard in self.done],
         }
-        write_atomically(self.folder / _MANIFEST, json.dumps(content, indent=1).encode(), overwrite=True, private=True)
+        write_atomically(self.folder / MANIFEST, json.dumps(content, indent=1).encode(), overwrite=True, private=True)
 
 
 def write_shard(folder: Path, number: int, shard: Window, schema: pa.Schema) -> int:

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from dppl._files import atomic_file
 from dppl.errors import InputError, ParameterError
-from dppl.io._columns import ID_KINDS, id_type, is_list, listed, open_parquet, stream_batches, value_type
+from dppl.io._columns import ID_KINDS, check_column, id_type, open_parquet, stream_batches, value_type
 from dppl.io._layouts import table_files
-from dppl.io._places import Place
+from dppl.io._places import Place, open_place
 from dppl.io._reading import converting
 from dppl.io.tables import read_table
-
-__all__ = ["sort_table"]
+from dppl.io.writing import repeating
 
 _SUFFIX = ".parquet"
 _PART_BYTES = 1 << 26  # of rows that are put in order at once
@@ -69,63 +68,39 @@ def sort_table(
         If the table cannot be read or changes meanwhile, or there is no such column, or it is of another type. The
         message shows no value.
     """
-    place, target = Place.of(source), Path(out)
+    place, target = open_place(source), Path(out)
     if target.suffix.lower() != _SUFFIX:
         raise ParameterError(f"a sorted table must end in {_SUFFIX}; got {target}.")
     files = [file for file, _ in table_files(place)]
     if any(file.suffix != _SUFFIX for file in files):
         raise InputError(f"{place} must be a {_SUFFIX} file or a folder of them; only these are sorted.")
     metadata = read_table(source, x=x, y=None).metadata
-    schema = _schema(place, files)
-    order = _order(files, by)
+    schemas, chunks = [], []
+    for path in files:
+        with open_parquet(path) as opened:
+            schemas.append(opened.schema_arrow)
+            kind = value_type(check_column(schemas[-1], path, by, ID_KINDS, id_type, "by"))
+            with converting(f"{path}: column {by!r} must hold {ID_KINDS}", _HINT):
+                # Arrow sorts neither dictionaries nor half precision.
+                plain = pa.float32() if pa.types.is_float16(kind) else kind
+                chunks += opened.read(columns=[by]).column(by).cast(plain).chunks
+    if any(not schema.equals(schemas[0]) for schema in schemas):
+        raise InputError(f"{place}: all shards must have the same columns and types; they differ; write one schema.")
+    # Values in the place of categories: every batch would hold all names of them.
+    schema = pa.schema([field.with_type(value_type(field.type)) for field in schemas[0]])
+    with converting(f"column {by!r} must be such as Arrow can sort", _HINT):
+        column = pa.chunked_array(chunks) if chunks else pa.chunked_array([], pa.int64())
+        order = np.asarray(pc.sort_indices(column)).astype(np.int64)  # equal ones stay in their order
     report = progress or (lambda rows: None)
     with (
         atomic_file(target, overwrite=True, private=True) as file,
         tempfile.TemporaryFile(dir=target.parent) as copy,  # on the disk that has room for the table
-        pq.ParquetWriter(file, schema.with_metadata(metadata), use_dictionary=_repeating(schema)) as writer,
+        pq.ParquetWriter(file, schema.with_metadata(metadata), use_dictionary=repeating(schema)) as writer,
     ):
         _copy(place, files, schema, copy, len(order), report)
         for rows in _sorted(copy, order):
             writer.write_table(rows, row_group_size=_GROUP_ROWS)
             report(len(rows))
-
-
-def _schema(table: Place, files: list[Place]) -> pa.Schema:
-    """Return the columns that all files have, without metadata, and with the values of categories in their place."""
-    schemas = []
-    for place in files:
-        with open_parquet(place) as file:
-            schemas.append(file.schema_arrow)
-    if any(not schema.equals(schemas[0]) for schema in schemas):
-        raise InputError(f"{table}: all shards must have the same columns and types; they differ; write one schema.")
-    # Every batch would hold all names of its categories.
-    return pa.schema([field.with_type(value_type(field.type)) for field in schemas[0]])
-
-
-def _order(files: list[Place], by: str) -> Int64:
-    """Return the rows in the order of a column; equal ones stay in theirs."""
-    chunks = [chunk for file in files for chunk in _column(file, by).chunks]
-    with converting(f"column {by!r} must be such as Arrow can sort", _HINT):
-        column = pa.chunked_array(chunks) if chunks else pa.chunked_array([], pa.int64())
-        return np.asarray(pc.sort_indices(column)).astype(np.int64)
-
-
-def _column(path: Place, by: str) -> Any:
-    """Return a column that fits take for ids, as a type that Arrow sorts."""
-    with open_parquet(path) as file:
-        names = file.schema_arrow.names
-        if names.count(by) != 1:
-            raise InputError(
-                f"must name one column of {path}; {by!r} does not; there are {listed(names)}.", parameter="by"
-            )
-        kind = file.schema_arrow.field(by).type
-        if id_type(kind) is None:
-            raise InputError(
-                f"must name a column of {path} with {ID_KINDS}; {by!r} holds {kind}; name another.", parameter="by"
-            )
-        with converting(f"{path}: column {by!r} must hold {ID_KINDS}", _HINT):
-            plain = pa.float32() if pa.types.is_float16(value_type(kind)) else value_type(kind)
-            return file.read(columns=[by]).column(by).cast(plain)
 
 
 def _copy(
@@ -172,10 +147,3 @@ def _sorted(copy: IO[bytes], order: Int64) -> Iterator[pa.Table]:
 def _take(rows: Any, places: Int64) -> Any:
     with converting("the rows of a table must be such as Arrow can sort", _HINT):  # its own words may quote values
         return rows.take(pa.array(places))
-
-
-def _repeating(schema: pa.Schema) -> list[str]:
-    """Return the columns that repeat: all but lists, and lists of int8, which would else take four bytes a number."""
-    plain = [field.name for field in schema if not pa.types.is_nested(field.type)]
-    lists = [field for field in schema if is_list(field.type)]
-    return plain + [f"{field.name}.list.element" for field in lists if pa.types.is_int8(field.type.value_type)]

@@ -10,17 +10,15 @@ import pyarrow as pa
 from dppl import _validate
 from dppl._metadata import LATTICE
 from dppl.errors import InputError, ParameterError
-from dppl.io._columns import is_list, open_parquet
+from dppl.io._columns import X_NAMES, is_list, open_parquet
 from dppl.io._layouts import is_npy_pool
-from dppl.io._places import Place, is_url
-from dppl.io.arrow import Arrays, ParquetRecords, SavedDataset
+from dppl.io._places import is_url, open_place
+from dppl.io.arrow import ParquetRecords, SavedDataset
 from dppl.io.images import SUFFIXES, open_images
 from dppl.io.lines import CsvTexts, Form, JsonTexts, TextLines
 from dppl.io.records import Columns, Source
 
-__all__ = ["KINDS", "has_columns", "holds_embeddings", "open_source"]
-
-KINDS = ("auto", "images", "csv", "jsonl", "parquet", "text", "datasets", "arrays")
+KINDS = ("auto", "images", "csv", "jsonl", "parquet", "text", "datasets")
 _WITH_COLUMNS = ("csv", "jsonl", "parquet", "datasets")
 
 
@@ -40,17 +38,16 @@ def open_source(
     ----------
     path : path-like
         A folder of images or one image, a ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or ``.txt`` file, a folder of
-        Parquet files, a data set saved by ``datasets``, or a folder with embeddings in ``SPLIT_x.npy`` and labels in
-        ``SPLIT_y.npy``.
+        Parquet files, or a data set saved by ``datasets``.
     kind : str, default="auto"
-        One of images, csv, jsonl, parquet, text, datasets and arrays; auto recognises it by names of files.
+        One of images, csv, jsonl, parquet, text and datasets; auto recognises it by names of files.
     columns : Columns, default=None
         Names of columns other than the usual ones.
     labels : path-like, default=None
         For images, a CSV file whose rows name a file and its label, and which then decides what is read; for a text
         file, a file with one label a line.
     split : str, default=None
-        Which split of a data set or of arrays.
+        Which split of a data set.
     encoding : str, default=None
         Of a file of lines, and of `labels`: any that Python knows, such as ``"cp1252"``. None is UTF-8, or UTF-16 where
         the file begins with its byte order mark.
@@ -87,14 +84,29 @@ def open_source(
     lines = "csv" if real == "images" and labels is not None else real
     for parameter, value, rule, kinds in (
         ("labels", labels, "goes with images and text files", ("images", "text", "csv" if lines != real else "")),
-        ("split", split, "goes with datasets and arrays", ("datasets", "arrays")),
+        ("split", split, "goes with datasets", ("datasets",)),
         ("columns", columns, "go with files that have columns", _WITH_COLUMNS),
         ("delimiter", delimiter, "goes with CSV files", ("csv",)),
         ("encoding", encoding, "goes with files of lines", ("csv", "jsonl", "text")),
     ):
         if value not in (None, Columns()) and lines not in kinds:
             raise ParameterError(f"{rule}; {source} is read as {real}.", parameter=parameter)
-    opened = _opened(source, real, columns or Columns(), labels, split, Form(encoding, delimiter))
+    label_file, named = None if labels is None else Path(labels).absolute(), columns or Columns()
+    form = Form(encoding, delimiter)
+    opened: Source
+    match real:
+        case "images":
+            opened = open_images(source, named, label_file, form)
+        case "csv":
+            opened = CsvTexts(source, named, form)
+        case "jsonl":
+            opened = JsonTexts(source, named, form)
+        case "parquet":
+            opened = ParquetRecords(source, named)
+        case "text":
+            opened = TextLines(source, label_file, form)
+        case _:
+            opened = SavedDataset(source, named, split)
     if labels is not None and opened.label_type is None:
         raise InputError(f"must name the column of labels in {labels}, which has no label, labels or y.", parameter="y")
     opened.reopen = partial(
@@ -102,33 +114,12 @@ def open_source(
         source.absolute(),
         kind=kind,
         columns=columns,
-        labels=None if labels is None else Path(labels).absolute(),
+        labels=label_file,
         split=split,
         encoding=encoding,
         delimiter=delimiter,
     )
     return opened
-
-
-def _opened(
-    path: Path, kind: str, columns: Columns, labels: str | Path | None, split: str | None, form: Form
-) -> Source:
-    label_file = None if labels is None else Path(labels)
-    match kind:
-        case "images":
-            return open_images(path, columns, label_file, form)
-        case "csv":
-            return CsvTexts(path, columns, form)
-        case "jsonl":
-            return JsonTexts(path, columns, form)
-        case "parquet":
-            return ParquetRecords(path, columns)
-        case "text":
-            return TextLines(path, label_file, form)
-        case "datasets":
-            return SavedDataset(path, columns, split)
-        case _:
-            return Arrays(path, split)
 
 
 def has_columns(path: str | Path, kind: str = "auto") -> bool:
@@ -159,21 +150,20 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
         If a Parquet file cannot be read.
     """
     suffix = path.suffix.lower()
-    if is_url(path) or suffix in (".npy", ".npz") or (path.is_dir() and is_npy_pool(Place.of(path))):
+    if is_url(path) or suffix in (".npy", ".npz") or (path.is_dir() and is_npy_pool(open_place(path))):
         return True
-    place = Place.of(path)
+    place = open_place(path)
     files = place.files(".parquet") if path.is_dir() else [place] if suffix == ".parquet" else []
     if not files:
         return False
     # The first file stands for all; readers compare them later.
     with open_parquet(files[0]) as file:
         schema = file.schema_arrow
-    kinds = [schema.field(name).type for name in (x, *_EMBEDDINGS) if name in schema.names]
+    kinds = [schema.field(name).type for name in (x, *X_NAMES) if name in schema.names]
     as_bytes = LATTICE.encode() in (schema.metadata or {})  # and not images
     return any(is_list(kind) or (as_bytes and pa.types.is_fixed_size_binary(kind)) for kind in kinds)
 
 
-_EMBEDDINGS = ("X", "embedding", "embeddings")
 _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -186,7 +176,6 @@ _SUFFIXES = {
 _CONTENTS = {
     "dataset_dict.json": "datasets",
     "dataset_info.json": "datasets",
-    "*_x.npy": "arrays",
     "*.parquet": "parquet",
 }
 
@@ -201,18 +190,15 @@ def _recognised(path: Path) -> str:
                 parameter="kind",
             )
         return kind
-    suffix = path.suffix.lower()
-    found = "images" if suffix in SUFFIXES else _SUFFIXES.get(suffix)
-    if found is None:
+    kind = "images" if path.suffix.lower() in SUFFIXES else _SUFFIXES.get(path.suffix.lower(), "")
+    if not kind:
         raise InputError(
             f"must say what {path} is, unless it ends in {', '.join(_SUFFIXES)}, or is an image or a folder.",
             parameter="kind",
         )
-    return found
+    return kind
 
 
 def _holds_images(entry: Path) -> bool:
-    if entry.name[0] in "._":
-        return False
     files = entry.iterdir() if entry.is_dir() else [entry]
-    return any(file.suffix.lower() in SUFFIXES for file in files)
+    return entry.name[0] not in "._" and any(file.suffix.lower() in SUFFIXES for file in files)

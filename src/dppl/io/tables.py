@@ -10,23 +10,26 @@ codecs may quote bytes that they could not read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dppl import _validate
+from dppl.engines import Engine, InProcess
 from dppl.errors import InputError
 from dppl.io._layouts import read_layout
-from dppl.io._places import Place
+from dppl.io._places import open_place
 from dppl.io._reading import Array, check_rows
-from dppl.io.fragments import ArrayFragment, Fragment, NpyFragment, rechunk
+from dppl.io.fragments import Fragment, rechunk
 from dppl.io.labels import AnyPath, read_label_file
 
-__all__ = ["EmbeddingTable", "Fragment", "read_table"]
-
 _ID = "id"
+# Rows of a part of a npy file: 200 MB of 768 float32, and enough work to be worth a task.
+_PART_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -78,7 +81,7 @@ class EmbeddingTable:
             If it is no matrix of numbers.
         """
         check_rows(rows, "rows")
-        return cls((ArrayFragment.of(rows),), y, dict(metadata or {}), None if texts is None else tuple(texts))
+        return cls((Fragment.of(rows),), y, dict(metadata or {}), None if texts is None else tuple(texts))
 
     @property
     def ids(self) -> list[str] | None:
@@ -131,21 +134,18 @@ class EmbeddingTable:
         InputError
             If a file is damaged or has changed, or if lists differ in length.
         """
-        return rechunk((piece for fragment in self._fragments for piece in fragment._pieces()), size)
+        return rechunk((piece for fragment in self._fragments for piece in fragment.pieces()), size)
 
     def to_array(self) -> Array:
         """Return all rows: the memory map for a local npy file, an ndarray otherwise."""
-        only = self._fragments[0] if len(self._fragments) == 1 else None
-        if isinstance(only, ArrayFragment):
-            return only.array
-        if isinstance(only, NpyFragment) and only._place.local is not None:
-            return only.mapped()
+        only = self._fragments[0]
+        if len(self._fragments) == 1 and only.is_held:
+            return only.held()
         rows = np.empty(self.shape, self.dtype)
-        for fragment in self._fragments:
-            start = fragment.first
-            for piece in fragment._pieces():
-                rows[start : start + len(piece)] = piece
-                start += len(piece)
+        start = 0
+        for piece in (piece for fragment in self._fragments for piece in fragment.pieces()):
+            rows[start : start + len(piece)] = piece
+            start += len(piece)
         return rows
 
     def __len__(self) -> int:
@@ -205,20 +205,127 @@ def read_table(
     MissingExtra
         If a URL needs a package that is not installed.
     """
-    place = Place.of(path)
+    place = open_place(path)
     fragments, own_labels, metadata = read_layout(place, x, y if labels is None else None)
     firsts = accumulate((one.rows for one in fragments), initial=0)
-    fragments = tuple(replace(one, first=first, _id=ids) for one, first in zip(fragments, firsts, strict=False))
+    fragments = tuple(replace(one, first=first, id=ids) for one, first in zip(fragments, firsts, strict=False))
     # The usual column need not be there; one that was named must name all records.
-    if ids != _ID:
-        for fragment in fragments:
-            fragment._check_ids(place)
+    for fragment in fragments if ids != _ID else ():
+        fragment.check_ids(place)
     # A file of labels replaces those of the table.
-    y_values = own_labels if labels is None else read_label_file(labels)
-    table = EmbeddingTable(fragments, y_values, metadata)
-    if y_values is not None and len(y_values) != len(table):
+    table = EmbeddingTable(fragments, own_labels if labels is None else read_label_file(labels), metadata)
+    if table.y is not None and len(table.y) != len(table):
         raise InputError(
             f"{labels or place}: every row must have one label; the numbers of rows and labels differ; "
             "check that both come from the same records, and that a label file has no header"
         )
     return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TablePart:
+    """Where a part of a table and its labels lie: this travels, and whoever calls `read` reads them."""
+
+    fragment: Fragment
+    y: str | None  # name of the labels that lie with the rows
+    labels: str | None = None  # or a file with the labels of the whole table
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self) -> tuple[EmbeddingTable, Array | None]:
+        """Read its labels, and return them behind the rows, which stream."""
+        labels = None if self.y is None else self.fragment.labels(self.y)
+        if self.labels is not None:
+            labels = read_label_file(self.labels)[self.fragment.first :][: self.fragment.rows]
+        if labels is not None and len(labels) != self.fragment.rows:
+            raise InputError(f"{self.fragment.path} must not change while it is read; it did; read the table again")
+        return EmbeddingTable((replace(self.fragment, first=0),), labels, dict(self.metadata)), labels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False, weakref_slot=True)
+class PartedTable:
+    """A labelled table in parts. Made by `read_parts`; `fit` and `predict` take it.
+
+    Attributes
+    ----------
+    parts : tuple of TablePart
+        At least one. Each row is in one of them.
+    n_features : int
+        Width of the rows.
+    labelled : bool
+        Whether the parts hold labels.
+    metadata : mapping of str to str
+        As that of `EmbeddingTable`.
+    engine : Engine
+        Where the parts are read and summed.
+    """
+
+    parts: tuple[TablePart, ...]
+    n_features: int
+    labelled: bool
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    engine: Engine = field(default_factory=InProcess)
+
+    def __repr__(self) -> str:
+        # Not the number of rows: a repr ends up in logs.
+        return f"<PartedTable: rows of {self.n_features}>"
+
+
+def read_parts(
+    path: AnyPath,
+    *,
+    x: str = "x",
+    y: str | None = "y",
+    labels: AnyPath | None = None,
+    rows: int = _PART_ROWS,
+    engine: Engine | None = None,
+) -> PartedTable:
+    """Describe a table in parts, of whose rows and labels none is read; nobody holds the labels of all parts.
+
+    Parameters
+    ----------
+    path, x, y, labels
+        As in `read_table`; every machine must be able to read the files. Each task maps a label file if it is
+        ``.npy``, and else reads all of it.
+    rows : int, default=65536
+        Rows of a part of a ``.npy`` file. A ``.parquet`` or ``.npz`` file is one part.
+    engine : Engine, default=None
+        Where the parts are read and summed: `dppl.engines.RayEngine` does it on several machines, with equal bits. None
+        is this process.
+
+    Returns
+    -------
+    PartedTable
+
+    Raises
+    ------
+    InputError
+        If a file is missing or of another format, or shards differ in columns, types or encoder.
+    ParameterError
+        If `rows` is not a positive integer.
+
+    Notes
+    -----
+    **Privacy.** Unit: one row of the table. Nothing is released here. Which part a record is in is decided by its
+    place, and no sum depends on it.
+    """
+    _validate.positive_integer(rows=rows)
+    place = open_place(path)
+    outline = read_table(path, x=x, y=None, labels=labels)
+    fragments = outline.fragments(rows)
+    if place.suffix == ".npz":  # whose rows are in memory now, and must not travel
+        fragments = (replace(fragments[0], array=None, place=place, column=x),)
+    label_file = None if labels is None else str(Path(labels).absolute())
+    parts = tuple(
+        TablePart(fragment=one, y=None if labels else y, labels=label_file, metadata=outline.metadata)
+        for one in fragments
+    )
+    # Of all shards, so that a column that holds no labels is an error; pieces of one file are looked at once.
+    files = {one.path: one for one in fragments}.values()
+    labelled = labels is not None or (y is not None and all([file.labelled(y) for file in files]))
+    return PartedTable(
+        parts=parts,
+        n_features=outline.shape[1],
+        labelled=labelled,
+        metadata=outline.metadata,
+        engine=engine or InProcess(),
+    )

@@ -19,12 +19,12 @@ from dppl import _validate
 from dppl._files import atomic_file
 from dppl._metadata import LATTICE, lattice_of
 from dppl.errors import InputError, ParameterError
+from dppl.io._columns import is_list
 from dppl.io._reading import Array, as_array, check_rows, converting
+from dppl.io.fragments import Fragment
 from dppl.io.labels import AnyPath, as_labels
-from dppl.io.tables import EmbeddingTable, Fragment, read_table
+from dppl.io.tables import EmbeddingTable, read_table
 from dppl.kernel.lattice import Lattice
-
-__all__ = ["convert_table", "write_table"]
 
 # The forms of embeddings on disk.
 Rows: TypeAlias = Literal["float16", "int8", "float32"]
@@ -34,6 +34,7 @@ PERSON = "person"  # the column of person IDs in a table that dppl writes, whate
 SUFFIXES = (".parquet", ".npz", ".npy")
 _BLOCK_ROWS = 4096
 _ID = "id"
+_UNIQUE = ("id", "reference", "x")  # columns whose values seldom repeat
 
 
 def write_table(
@@ -180,11 +181,11 @@ def table_schema(
     return pa.schema([*fields, pa.field("x", kind)], metadata=dict(metadata))
 
 
-def dictionary_columns(schema: pa.Schema) -> list[str]:
-    """Return the columns that repeat: labels, persons, int8 rows, which Parquet would else give four bytes a number."""
-    kind = schema.field("x").type
-    repeats = pa.types.is_fixed_size_list(kind) and pa.types.is_int8(kind.value_type)
-    return sorted({"y", PERSON}.intersection(schema.names)) + (["x.list.element"] if repeats else [])
+def repeating(schema: pa.Schema) -> list[str]:
+    """Return the columns that may repeat, and int8 rows, which Parquet would else give four bytes a number."""
+    plain = [field.name for field in schema if not pa.types.is_nested(field.type) and field.name not in _UNIQUE]
+    lists = [field for field in schema if is_list(field.type)]
+    return plain + [f"{field.name}.list.element" for field in lists if pa.types.is_int8(field.type.value_type)]
 
 
 def rows_column(block: Array, kind: pa.DataType) -> pa.Array:
@@ -232,7 +233,7 @@ def _write_parquet(table: EmbeddingTable, file: IO[bytes], form: str, ids: str) 
     )
     # Lattice rows look random: neither compression nor statistics of them are worth their time.
     raw = {"compression": "none", "write_statistics": ["id"]} if form == LATTICE_ROWS else {}
-    with pq.ParquetWriter(file, schema, use_dictionary=dictionary_columns(schema), **raw) as writer:
+    with pq.ParquetWriter(file, schema, use_dictionary=repeating(schema), **raw) as writer:
         for fragment in table.fragments():
             # Of the other columns, memory holds those of one file.
             others = fragment.columns(list(present))

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from dppl.lab.longtail import long_tailed, long_tailed_sizes
     from dppl.lab.naive import NaiveContinual
     from dppl.lab.newton import Newton
-    from dppl.lab.persons import simulated_persons
     from dppl.lab.projected import ProjectedPrototypes
 
 __all__ = [
@@ -36,7 +35,6 @@ __all__ = [
     "ProjectedPrototypes",
     "long_tailed",
     "long_tailed_sizes",
-    "simulated_persons",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -56,6 +54,5 @@ __getattr__, __dir__ = lazy(
         "ProjectedPrototypes": "dppl.lab.projected",
         "long_tailed": "dppl.lab.longtail",
         "long_tailed_sizes": "dppl.lab.longtail",
-        "simulated_persons": "dppl.lab.persons",
     },
 )

@@ -6,10 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dppl import _validate
-from dppl.errors import InputError, ParameterError, UnknownLabelError
-from dppl.io.labels import align_labels, as_labels
-from dppl.kernel import classes_of_persons
-from dppl.metrics import person_numbers
+from dppl.errors import InputError, ParameterError
+from dppl.io.labels import as_labels
 
 __all__ = ["long_tailed", "long_tailed_sizes"]
 
@@ -48,20 +46,15 @@ def long_tailed_sizes(n_max: int, n_classes: int, imbalance_ratio: float) -> npt
     [500, 281, 158, 89, 50]
     """
     _validate.positive_integer(n_max=n_max, n_classes=n_classes)
-    _check_ratio(imbalance_ratio)
+    _validate.positive(imbalance_ratio=imbalance_ratio)
+    if imbalance_ratio < 1:
+        raise ParameterError(f"must be at least 1; got {imbalance_ratio!r}.", parameter="imbalance_ratio")
     points = np.linspace(0.0, n_classes, n_classes)
     exact = n_max * np.exp(-points * math.log(imbalance_ratio) / n_classes)
     return np.array(np.maximum(np.rint(exact), 1), dtype=np.int64)
 
 
-def long_tailed(
-    y: npt.ArrayLike,
-    imbalance_ratio: float,
-    random_state: int | np.random.Generator,
-    *,
-    classes: npt.ArrayLike | None = None,
-    groups: npt.ArrayLike | None = None,
-) -> npt.NDArray[np.int64]:
+def long_tailed(y: npt.ArrayLike, imbalance_ratio: float, random_state: int) -> npt.NDArray[np.int64]:
     """Choose rows so that the class sizes have a long tail.
 
     The largest class keeps as many rows as the smallest class of `y` has. Which class is large and which
@@ -73,14 +66,8 @@ def long_tailed(
         Labels: integers or strings.
     imbalance_ratio : float
         Largest size divided by the smallest; finite and at least 1.
-    random_state : int or numpy.random.Generator
-        The same integer gives the same rows. A generator moves on.
-    classes : array-like of shape (n_classes,), default=None
-        The classes. None takes those that occur in `y`.
-    groups : array-like of shape (n,), default=None
-        Ids of the persons whose records these are. Then persons are chosen, each with all of their records, and sizes
-        are numbers of persons, who count in the class of most of their records, as in `fit` with `groups`. Each
-        missing id is one person.
+    random_state : int
+        The same integer gives the same rows.
 
     Returns
     -------
@@ -90,12 +77,9 @@ def long_tailed(
     Raises
     ------
     InputError
-        If `y` is not one-dimensional, holds something else than integers or strings, or lacks a class; or if `groups`
-        are not one id a label.
-    UnknownLabelError
-        If `y` has a label that is not in `classes`.
+        If `y` is empty, is not one-dimensional, or holds something else than integers or strings.
     ParameterError
-        If `imbalance_ratio` or `random_state` breaks its rule, or `classes` names one twice.
+        If `imbalance_ratio` breaks its rule.
 
     Notes
     -----
@@ -106,46 +90,13 @@ def long_tailed(
     ----------
     .. [1] DPPL-v1, arXiv:2406.08039, section 5 and appendix B.2.
     """
-    _check_ratio(imbalance_ratio)
-    generator = generator_of(random_state)
     labels = as_labels(y)
-    labels, public = align_labels(labels, np.unique(labels) if classes is None else classes)
-    if len(np.unique(public)) != len(public):
-        raise ParameterError("classes must name each class once; one occurs again; remove the repetition")
-    if not np.isin(labels, public).all():
-        raise UnknownLabelError("every label in y must be in classes; another one occurs; complete classes")
-    units = labels
-    if groups is not None:
-        # Persons take the place of rows: each counts in the class of most of their records.
-        persons = person_numbers(groups, len(labels))
-        order = np.argsort(public)
-        codes = np.searchsorted(public, labels, sorter=order)
-        units = public[order][classes_of_persons(codes, persons, len(public))[0]]
-    members = [np.flatnonzero(units == name).astype(np.int64) for name in public]
-    if not members or min(map(len, members)) == 0:
-        raise InputError("y must have a row of every class; at least one class has none; leave it out of classes")
+    members = [np.flatnonzero(labels == name) for name in np.unique(labels)]
+    if not members:
+        raise InputError("y must have a label; it is empty.")
     sizes = long_tailed_sizes(min(map(len, members)), len(members), imbalance_ratio)
+    generator = np.random.default_rng(random_state)
     # First which class has which size, then which of its rows stay.
     drawn = zip(generator.permutation(len(members)), sizes, strict=True)
-    chosen = np.concatenate([generator.choice(members[place], size=size, replace=False) for place, size in drawn])
-    return np.sort(chosen) if groups is None else np.flatnonzero(np.isin(persons, chosen)).astype(np.int64)
-
-
-def generator_of(random_state: object) -> np.random.Generator:
-    """Return a generator as it is, and a new one of an integer of at least 0."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
-        raise ParameterError(
-            f"random_state must be an integer of at least 0 or a numpy.random.Generator; got {random_state!r}"
-        )
-    return np.random.default_rng(int(random_state))
-
-
-def _check_ratio(value: object) -> None:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float | np.integer | np.floating)
-        or not 1 <= value < math.inf
-    ):
-        raise ParameterError(f"imbalance_ratio must be a finite number of at least 1; got {value!r}")
+    chosen = [generator.choice(members[place], size=size, replace=False) for place, size in drawn]
+    return np.sort(np.concatenate(chosen)).astype(np.int64)

@@ -30,10 +30,8 @@ from dppl.io import (
     Columns,
     Embedded,
     EmbeddingTable,
-    OtherOptions,
     Record,
     Source,
-    SourceChanged,
     embed,
     read_ids,
     read_table,
@@ -42,6 +40,7 @@ from dppl.io.decoding import quiet
 from dppl.io.left_out import LeftOut, as_line
 from dppl.io.pipeline import prepared
 from dppl.io.records import BadRecord
+from dppl.io.shards import OtherOptions, SourceChanged
 from dppl.kernel import ids_of_fit
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.reading import NOT_ALL_USABLE, class_codes, refuse_unusable_records

@@ -52,7 +52,7 @@ def test_mu_is_gaussian_dp_and_e_the_zcdp_of_as_much_noise_with_selections_of_ra
 
 def test_tuning_adds_a_cell_beside_the_untuned_one(experiment):
     cells = experiment(methods=[{"method": "mean", "tune": 5}, "mean"]).cells
-    assert [(cell.trials, cell.tuned) for cell in cells] == [(0, False), (5, True)]
+    assert [cell.trials for cell in cells] == [0, 5]
 
 
 def test_a_method_may_have_budgets_of_its_own(experiment):
@@ -219,18 +219,17 @@ def test_the_configuration_is_remembered_as_typed(write_config, data):
         ({"methods": [{"method": "mean", "budgets": []}]}, r"budgets must hold at least one budget; mean spends one"),
         (
             {"methods": [{"method": "mean", "budgets": {"e": [0]}}]},
-            r"methods\[0\]\.budgets\[0\]\.e\[0\]: e must be",
+            r"methods\[0\]\.budgets\[0\]: e must be",
         ),
         ({"budgets": {"e": ["much"]}}, r"budgets\[0\]\.e\[0\] must be a valid number, .*; got 'much'"),
-        ({"budgets": {"e": [1, -1]}}, r"budgets\[0\]\.e\[1\]: e must be .* greater than 0; got -1"),
-        ({"budgets": {"e": [True]}}, r"budgets\[0\]\.e\[0\] must be a finite number; got True"),
+        ({"budgets": {"e": [1, -1]}}, r"budgets\[0\]: e must be .* greater than 0; got -1"),
         ({"budgets": {"rho": [1], "delta": 0.1}}, r"budgets\[0\] must name one of mu .* got delta, rho"),
         (
             {"budgets": {"mu": [1], "delta": 0.1}},
             r"budgets\[0\] must name one of mu \(Gaussian DP\), e \(sqrt\(2 rho\) in zCDP, .* got delta, mu",
         ),
         ({"budgets": {"mu": [1], "e": [1]}}, r"budgets\[0\] must name one of mu .* got e, mu"),
-        ({"budgets": {"mu": [1, -1]}}, r"budgets\[0\]\.mu\[1\]: mu must be .* got -1"),
+        ({"budgets": {"mu": [1, -1]}}, r"budgets\[0\]: mu must be .* got -1"),
         ({"budgets": {"mu": [1, 0]}}, r"methods\[0\] has no examples, and mu = 0 is for these alone"),
         (
             {"methods": [{"method": "softmax", "left_out": 2}], "budgets": {"mu": 0}},
@@ -269,11 +268,11 @@ def test_the_configuration_is_remembered_as_typed(write_config, data):
         ),
         ({"ir": [0.5]}, r"ir\[0\] must be 'natural' or a number of at least 1; got 0.5"),
         ({"ir": 10}, r"ir must be a valid list; got 10"),
-        ({"seeds": 0}, r"seeds must be an integer of at least 1, .*; got 0"),
+        ({"seeds": 0}, r"seeds must be a valid list; got 0"),
         ({"seeds": [-1]}, r"seeds\[0\] must be greater than or equal to 0; got -1"),
         (
             {"methods": [{"method": "mean", "seeds": 0}]},
-            r"methods\[0\]\.seeds must be an integer of at least 1, .*; got 0",
+            r"methods\[0\]\.seeds must be a valid list; got 0",
         ),
     ],
 )
@@ -292,7 +291,7 @@ def test_pure_dp_is_for_selections(experiment):
 def test_what_is_no_configuration_at_all(tmp_path):
     with pytest.raises(
         ParameterError,
-        match=r"CONFIG must be a YAML file or one of assistant, examples, few, images, paper, quick, text; got 'no'",
+        match=r"CONFIG must be a YAML file or one of assistant, continual, .*, quick, text; got 'no'",
     ):
         load_experiment("no")
     path = tmp_path / "broken.yaml"

@@ -132,13 +132,9 @@ def test_a_report_keeps_tasks_apart(run, tmp_path):
         ({"classes": {"groups": [2, 1]}}, r"classes\.groups\[1\] must be greater than or equal to 2; got 1"),
         ({"classes": {"rest": 1}}, r"classes\.rest is an unknown key"),
         ({"classes": 3}, r"classes must be a valid dictionary"),
-        ({"classes": {"alone": 1}, "groups": "patient"}, "classes is for single fits, without groups or persons"),
-        ({"classes": {"alone": 1}, "persons": {"number": 5}}, "classes is for single fits, without groups or persons"),
     ],
 )
 def test_what_is_wrong_with_a_task_is_said(experiment, data, changes, told):
-    for part in ("train", "test"):
-        np.save(data / "blobs" / f"{part}_patient.npy", np.arange(5))
     with pytest.raises(ParameterError, match=told):
         experiment(datasets=blobs(**changes), methods=["mean"])
 
@@ -156,4 +152,4 @@ def test_streams_have_tasks_of_their_own(write_config):
         datasets=blobs(classes={"alone": 1}), streams=[stream], methods=["ContinualPrototypes"], ir=None
     )
     with pytest.raises(ParameterError, match="classes is for single fits"):
-        load_experiment(str(path), streams=True)
+        load_experiment(str(path))

@@ -13,14 +13,14 @@ from dppl.errors import InputError, MissingExtra
 from dppl.kernel.privacy import GaussianDP
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.lab.experiments import comparisons, figures
-from dppl.lab.experiments.cells import paper_epsilon
 from dppl.lab.experiments.config import Cell
 from dppl.lab.experiments.datasets import Examples, Pool
-from dppl.lab.experiments.figures import _styles
+from dppl.lab.experiments.figures import line_styles, quartiles
+from dppl.lab.experiments.frame import default_settings, frame, lines
 from dppl.lab.experiments.methods import METHODS
+from dppl.lab.experiments.names import TUNED, budget_name, epsilon_name, paper_epsilon, position
 from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import ResultsFile
-from dppl.lab.experiments.series import TUNED, budget_name, default_settings, epsilon_name, position, series
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "results"
 NEAR, FAR = Pool("near"), Pool("far")
@@ -124,22 +124,29 @@ def test_every_figure_that_the_results_allow_is_drawn(report):
     assert "sqrt(2ρ)" in text
 
 
-def test_steps_of_coinpress_are_drawn_for_the_largest_classes_from_old_results_too(report, monkeypatch):
-    drawn, lines = [], figures.lines
+@pytest.fixture
+def drawn(monkeypatch):
+    """Panels of the figures that compare settings: label and values of each line, by title."""
+    kept, draw = [], comparisons.draw
 
     def spy(panels, *labels, **options):
-        drawn.append(panels)
-        return lines(panels, *labels, **options)
+        kept.append({title: {one.label: one.values for one in several} for title, several in panels})
+        return draw(panels, *labels, **options)
 
-    monkeypatch.setattr(figures, "lines", spy)
+    monkeypatch.setattr(comparisons, "draw", spy)
+    return kept
+
+
+def test_steps_of_coinpress_are_drawn_for_the_largest_classes_from_old_results_too(report, drawn):
     steps, old = {"radius": [4.0, 3.0, 1.0], "norm": [1.0, 1.2]}, {"norm": [3.0, 1.2]}
     cells = [record("coinpress", 0.5, seed=s, ir=1, coinpress=traced) for s, traced in enumerate((steps, old))]
     _, text, _ = report(
         [*cells, record("coinpress", 0.5, ir=100.0, coinpress={"radius": [9.0] * 3, "norm": [9.0] * 2})]
     )
-    ((radius, norm),) = [panels for panels in drawn if "radius" in panels[0][0]]
-    assert radius[1] == {"mu 1 (epsilon 4.887)": {0.0: 4.0, 1.0: 3.0, 2.0: 1.0}}
-    assert norm[1] == {"mu 1 (epsilon 4.887)": {1.0: 2.0, 2.0: 1.2}}
+    (panels,) = [panels for panels in drawn if "norm of the estimate" in panels]
+    radii = panels["radius of the ball after each step"]
+    assert radii == {"mu 1 (epsilon 4.887)": {0: [4.0], 1: [3.0], 2: [1.0]}}
+    assert panels["norm of the estimate"] == {"mu 1 (epsilon 4.887)": {1: [2.0], 2: [1.2]}}
     assert "Means over classes and seeds (IR = 1)" in text
 
 
@@ -155,12 +162,6 @@ def test_the_report_says_once_by_which_commands_it_was_made(report):
         f"`dppl bench run 'my experiments/r.yaml' --data data --out {results}`",
     ):
         assert text.count(command) == 1
-    assert "1 of the 4 cells are not of the configuration r: `old` (1)." in text
-
-
-def test_cells_of_one_configuration_need_no_word_about_others(report):
-    _, text, _ = report([record(), record(seed=1)])
-    assert "not of the configuration" not in text
 
 
 def test_the_best_private_methods_are_bold_and_ties_too(report):
@@ -218,31 +219,25 @@ def test_starts_are_named_and_stand_in_order(report):
     ends += [f", from names{wrong}" for wrong in ("", ", half of them wrong", ", permuted")]
     names = [f"Softmax prototypes{end} (no public rows)" for end in ends]
     assert rows[: len(names)] == names
-    wrong = {examples["wrong"] for one in default_settings(cells) if (examples := one["cell"].get("examples"))}
-    assert wrong == {None}
+    assert set(default_settings(frame(cells))["wrong"]) == {""}
 
 
-def test_wrong_examples_have_a_figure_beside_the_start_from_zero_on_the_same_rows(report, monkeypatch):
-    drawn, panels_of = {}, comparisons._over_budgets
-
-    def spy(name, title, panels):
-        drawn[name] = {panel: [one.label for one in several] for panel, several in panels}
-        return panels_of(name, title, panels)
-
-    monkeypatch.setattr(comparisons, "_over_budgets", spy)
+def test_wrong_examples_have_a_figure_beside_the_start_from_zero_on_the_same_rows(report, drawn):
     cells = starts(
         None, Examples(5, used=False), Examples("names"), Examples("names", "half"), Examples(5), Examples(1)
     )
     folder, text, _ = report([*cells, *starts(Examples(5, "permuted")), record("mean", ir=100.0)])
-    names, five = drawn.pop("examples-blobs-one-names"), drawn.pop("examples-blobs-one-5")
-    assert drawn == {}
+    names, five = (next(panels for panels in drawn if f"{wrong} " in str(panels)) for wrong in ("wrong", "permuted"))
     kinds = (
         (names, ("", ", from names", ", from names, half of them wrong")),
         (five, (", 5 rows a class left out", ", from 5 examples a class", ", from 5 examples a class, permuted")),
     )
     for panels, ends in kinds:
         labels = [f"Softmax prototypes{end} (no public rows)" for end in ends]
-        assert panels == {"natural class sizes": labels, "IR = 100": labels}
+        assert {title: list(several) for title, several in panels.items()} == {
+            "natural class sizes": labels,
+            "IR = 100": labels,
+        }
     assert "**Starts from 5 examples a class: blobs, one.**" in text
     assert (folder / "examples-blobs-one-names.png").exists()
 
@@ -348,7 +343,7 @@ def test_budgets_are_named_by_mu_and_each_notion_keeps_its_own_numbers():
         ({"epsilon": 2.0, "delta": 1e-6}, "epsilon 2 at delta 1e-6 (mu 0.4484)"),
         ({"epsilon": 0.5}, "pure epsilon 0.5 (at mu 0.5)"),
     ]
-    assert [budget_name(record("public", budget=budget)) for budget, _ in pairs] == [name for _, name in pairs]
+    assert [budget_name(budget) for budget, _ in pairs] == [name for _, name in pairs]
 
 
 def test_notions_with_one_position_share_a_column_and_no_row(report):
@@ -362,9 +357,7 @@ def test_notions_with_one_position_share_a_column_and_no_row(report):
     assert "| Nearest class mean (not private) | none |" in text
 
 
-def test_figures_of_several_notions_have_a_line_for_each(report, monkeypatch):
-    drawn, lines = [], figures.lines
-    monkeypatch.setattr(figures, "lines", lambda panels, *a, **k: drawn.append(panels) or lines(panels, *a, **k))
+def test_figures_of_several_notions_have_a_line_for_each(report, drawn):
     steps = {"norm": [1.0, 2.0]}
     cells = [record("coinpress", budget=budget, coinpress=steps) for budget in ({"mu": 2.0}, {"rho": 2.0})]
     cells += [
@@ -375,17 +368,16 @@ def test_figures_of_several_notions_have_a_line_for_each(report, monkeypatch):
     ]
     report(cells)
     labels = {"mu 2 (epsilon 11), Gaussian DP", "mu 2 (epsilon 11), zCDP"}
-    found = [panels[0][1] for panels in drawn]
+    found = [next(iter(panels.values())) for panels in drawn]
     assert sum(set(values) == labels for values in found) == 2
-    assert {"IR = 1, Gaussian DP": {2.0: 2.0}, "IR = 1, zCDP": {2.0: 5.0}} in found
+    assert {"IR = 1, Gaussian DP": {2.0: [2]}, "IR = 1, zCDP": {2.0: [5]}} in found
 
 
 @pytest.mark.parametrize("e", [0.01, 0.05, 0.1, 0.25, 0.7, 1.0, 3.0, 64.0])
 def test_last_digits_do_not_set_results_of_the_same_noise_apart(e):
-    rounded = {**record(e=e), "e": math.sqrt(2 * (e**2 / 2))}
-    exact = [record(e=e), record(budget={"mu": e})]
-    assert {position(one) for one in (rounded, *exact)} == {e}
-    assert len({budget_name(one) for one in (rounded, *exact)}) == 1
+    budgets = [{"mu": e}, {"rho": e * e / 2}, {"mu": math.sqrt(2 * (e**2 / 2))}]
+    assert set(map(position, budgets)) == {e}
+    assert len(set(map(budget_name, budgets))) == 1
 
 
 @pytest.mark.parametrize("name", ["images", "text"])
@@ -394,9 +386,8 @@ def test_committed_results_keep_their_positions(name):
     private = [one for one in records if one["e"] is not None]
     assert len(private) > 100
     for one in private:
-        budget = budget_from_dict(one["cell"]["budget"])
-        assert position(one) == position({"e": paper_epsilon(budget)})
-        assert budget_name(one).startswith(f"mu {one['e']:g} (epsilon ")
+        assert position(one["cell"]["budget"]) == float(f"{one['e']:.9g}")
+        assert budget_name(one["cell"]["budget"]).startswith(f"mu {one['e']:g} (epsilon ")
 
 
 def test_titles_name_an_imbalance_ratio_that_was_not_reached(report):
@@ -426,7 +417,7 @@ def test_what_was_tuned_is_marked_everywhere(report):
     assert sorted(TUNED in row for row in rows) == [False, True]
     for content in (page, (folder / "accuracy-blobs-one.svg").read_text("utf-8")):
         assert f"DPPL-Mean ({TUNED})" in content
-    styles = _styles(series([record(), record(trials=5)]))
+    styles = line_styles(lines(frame([record(), record(trials=5)])))
     plain, tuned = styles["DPPL-Mean"], styles[f"DPPL-Mean ({TUNED})"]
     assert tuned["color"] == plain["color"]
     assert tuned["linestyle"] not in (None, "-", plain.get("linestyle"))
@@ -494,40 +485,36 @@ def test_a_file_without_a_finished_cell_makes_none(report):
 
 
 def test_figures_that_compare_methods_show_one_pool_and_one_k():
-    kept = default_settings(list(everything()))
-    assert {one["cell"]["pool"]["name"] for one in kept if one["cell"]["pool"]} == {"near"}
-    assert {one["cell"]["pool"]["rows"] for one in kept if one["cell"]["pool"]} == {None}
-    assert {one["cell"]["parameters"].get("n_prototypes") for one in kept} == {None, 5}
+    kept = default_settings(frame(everything()))
+    assert set(kept["pool_name"]) == {"", "near"}
+    assert set(kept["k"]) == {0, 5}
 
 
 def test_k_of_one_is_never_left_out():
     cells = [record("public-topk", pool=NEAR, parameters={"n_prototypes": k}) for k in (1, 2, 5)]
-    assert [one["cell"]["parameters"]["n_prototypes"] for one in default_settings(cells)] == [1, 5]
+    assert default_settings(frame(cells))["k"].tolist() == [1, 5]
 
 
-def test_the_best_k_may_be_one_by_public_of_the_same_pool_and_parameters(report, monkeypatch):
-    drawn, lines = [], figures.lines
-    monkeypatch.setattr(figures, "lines", lambda panels, *a, **k: drawn.append(panels) or lines(panels, *a, **k))
+def test_the_best_k_may_be_one_by_public_of_the_same_pool_and_parameters(report, drawn):
     cells = [
         record("public", 0.9, pool=NEAR, parameters={"lattice__pool": 2}),
         record("public", 0.9, pool=Pool("near", rows=9)),
     ]
     cells += [record("public-topk", k / 10, pool=NEAR, parameters={"n_prototypes": k}) for k in (2, 5)]
     report([*cells, record("public", 0.4, pool=NEAR), record("public", 0.6, pool=NEAR, e=2.0)])
-    (((_, values),),) = [panels for panels in drawn if "IR = 1" in panels[0][1]]
-    assert values == {"IR = 1": {1.0: 5.0, 2.0: 1.0}}
+    assert {"": {"IR = 1": {1.0: [5], 2.0: [1]}}} in drawn
 
 
 PRIVATE = [name for name, method in METHODS.items() if method.private]
 
 
 def test_methods_differ_by_colour_or_line_style_and_softmax_is_foremost():
-    styles = _styles(series([record(name) for name in PRIVATE]))
-    lines = {(style["color"], str(style["linestyle"])) for style in styles.values()}
-    assert len(lines) == len(styles) == len(PRIVATE)
-    assert sum(style["linestyle"] == "solid" for style in styles.values()) == 7
+    styles = line_styles(lines(frame([record(name) for name in PRIVATE])))
+    looks = {(style["color"], str(style["linestyle"])) for style in styles.values()}
+    assert len(looks) == len(styles) == len(PRIVATE)
+    assert sum(style["linestyle"] == "solid" for style in styles.values()) == 12
     foremost = styles.pop("Softmax prototypes (no public rows)")
-    assert foremost["color"] == "#000000"
+    assert foremost["color"] == "black"
     for style in styles.values():
         assert style["color"] != foremost["color"]
         assert style["linewidth"] < foremost["linewidth"]
@@ -538,7 +525,7 @@ def test_methods_differ_by_colour_or_line_style_and_softmax_is_foremost():
 def test_legends_stay_inside_the_figure(n_panels):
     names = [*PRIVATE, "ncm", "lda", "logistic"]
     cells = [record(name, e=e, trials=t) for name in names for e in (1.0, 2.0) for t in (0, 5)]
-    figure = figures.budget_panels([(f"IR = {place}", series(cells)) for place in range(n_panels)], "accuracy")
+    figure = figures.draw([(f"IR = {place}", lines(frame(cells))) for place in range(n_panels)], "accuracy")
     figure.canvas.draw()
     (legend,) = figure.legends
     box, whole = legend.get_window_extent(), figure.bbox
@@ -551,28 +538,17 @@ def test_no_two_lines_of_a_figure_look_alike():
     cells = [record(name) for name in names]
     cells += [record("public-topk", parameters={"n_prototypes": k}) for k in range(1, 30)]
     cells += [record(name, trials=3) for name in names] + [record("ncm"), record("lda"), record("logistic")]
-    looks = [tuple(map(str, style.items())) for style in _styles(series(cells)).values()]
+    looks = [tuple(map(str, style.items())) for style in line_styles(lines(frame(cells))).values()]
     assert len(looks) == len(set(looks)) == len(names) * 2 + 29 + 3
 
 
-def test_series_hold_quantiles_over_seeds():
-    (one,) = series([record(accuracy=a, seed=s, e=math.sqrt(0.5)) for s, a in enumerate((0.0, 0.5, 1.0))])
-    assert one.quantile(0.25) == ([pytest.approx(math.sqrt(0.5))], [0.25])
+def test_lines_hold_the_values_of_all_seeds():
+    (one,) = lines(frame([record(accuracy=a, seed=s, budget={"mu": 2.0}) for s, a in enumerate((0.0, 0.5, 1.0))]))
+    assert one.values == {2.0: [0.0, 0.5, 1.0]}
+    assert quartiles(one.values[2.0]) == (0.25, 0.5, 0.75)
 
 
 def test_without_matplotlib_a_report_says_what_to_install(report, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"Matplotlib.*\.\[lab\]"):
         report([record()])
-
-
-@pytest.mark.slow
-def test_columns_that_say_the_same_in_every_row_are_said_once_on_the_page(report):
-    _, text, page = report([record("mean", 0.5), record("newton", 0.6), record("least-squares", 0.7)])
-    assert "| method | guarantee | public rows |" in text
-    table = page[page.index("<b>Balanced test accuracy: blobs") :]
-    caption, body = table[: table.index("</figcaption>")], table[: table.index("</table>")]
-    assert "In all rows: guarantee zCDP, add-remove, exact; public rows none." in caption
-    assert '<th scope="col">guarantee</th>' not in body
-    assert body.count('<tr><th scope="row">') == 3
-    assert "<caption>" not in page

@@ -8,7 +8,7 @@ import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
-from statistics import stdev
+from statistics import mean, stdev
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,13 +18,13 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel.privacy import GaussianDP
 from dppl.lab.experiments import figures
 from dppl.lab.experiments.cells import _start, check_cells, run_cell
-from dppl.lab.experiments.config import Cell, built_in_names, load_experiment
+from dppl.lab.experiments.config import NO_NOISE, Cell, built_in_names, load_experiment
 from dppl.lab.experiments.datasets import Dataset, load_dataset
 from dppl.lab.experiments.methods import STREAM_METHODS
+from dppl.lab.experiments.names import series_name
 from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import ResultsFile, read_results
 from dppl.lab.experiments.runner import run_experiment
-from dppl.lab.experiments.series import series_name
 from dppl.lab.experiments.stream_report import PUBLISHED
 from dppl.lab.experiments.streams import RECIPES, Stream, tasks_of_test_rows, tasks_of_training_rows
 
@@ -38,7 +38,7 @@ def streams(write_config):
 
     def load(**changes):
         content = {"streams": [HALVES], "methods": ["ContinualPrototypes"], "budgets": [{"mu": [1]}], **changes}
-        return load_experiment(str(write_config(**content)), streams=True)
+        return load_experiment(str(write_config(**content)))
 
     return load
 
@@ -307,7 +307,7 @@ def benchmarks(tmp_path):
 ])  # fmt: skip
 def test_recipes_cut_their_data_sets_as_the_paper_does(write_config, benchmarks, recipe, tasks, classes):
     changes = {"datasets": None, "streams": [recipe], "methods": ["ContinualPrototypes"], "budgets": ["non-private"]}
-    loaded = load_experiment(str(write_config(**changes, ir=None)), benchmarks, streams=True)
+    loaded = load_experiment(str(write_config(**changes, ir=None)), benchmarks)
     check_cells(loaded.cells, loaded.datasets)
     (cell,), (spec,) = loaded.cells, loaded.datasets.values()
     dataset = load_dataset(spec)
@@ -320,7 +320,7 @@ def test_recipes_cut_their_data_sets_as_the_paper_does(write_config, benchmarks,
 
 def test_a_data_set_in_one_piece_has_a_random_fifth_as_its_test_set(write_config, benchmarks):
     changes = {"datasets": None, "methods": ["ContinualPrototypes"], "streams": ["imagenet-r-10x20"]}
-    loaded = load_experiment(str(write_config(**changes)), benchmarks, streams=True)
+    loaded = load_experiment(str(write_config(**changes)), benchmarks)
     (spec,) = loaded.datasets.values()
     first, again = load_dataset(spec), load_dataset(spec)
     assert (len(first.y), len(first.y_test)) == (3200, 800)
@@ -333,7 +333,7 @@ def test_a_data_set_in_one_piece_has_a_random_fifth_as_its_test_set(write_config
 def test_a_recipe_refuses_data_of_another_shape(write_config, data):
     blobs = {"name": "cifar100", "folder": "blobs", "encoder": "none"}
     path = write_config(datasets=[blobs], methods=["ContinualPrototypes"], streams=["cifar100-10x10"])
-    loaded = load_experiment(str(path), streams=True)
+    loaded = load_experiment(str(path))
     with pytest.raises(InputError, match=r"cifar100-10x10 has 100 classes; the data has 4\."):
         check_cells(loaded.cells, loaded.datasets)
     assert run_cell(loaded.cells[0], loaded.datasets)["error"] == "InputError"
@@ -360,7 +360,6 @@ def test_a_recipe_refuses_data_of_another_shape(write_config, data):
         ({"streams": [{**HALVES, "told": "yes"}]}, r"told\[0\] must be a valid boolean; got 'yes'"),
         ({"streams": [{**HALVES, "tasks": 0}]}, r"tasks\[0\] must be greater than or equal to 1; got 0"),
         ({"streams": [{**HALVES, "speed": 1}]}, "speed is an unknown key"),
-        ({"streams": None}, "streams is missing"),
         ({"methods": ["mean"]}, r"must be one of ContinualPrototypes.*; got 'mean'"),
         ({"methods": [{"method": "ContinualPrototypes", "weight": 1}]}, "has no parameter 'weight'"),
         ({"methods": [{"method": "ContinualPrototypes", "examples": 1}]}, "does not start from examples"),
@@ -373,7 +372,7 @@ def test_bad_configurations_of_streams_name_the_key(streams, changes, told):
 
 
 def test_streams_and_single_fits_do_not_mix(write_config, experiment):
-    with pytest.raises(ParameterError, match="streams is an unknown key"):
+    with pytest.raises(ParameterError, match=r"methods\[0\] must be one of ContinualPrototypes.* got 'mean'"):
         experiment(streams=[HALVES])
     with pytest.raises(ParameterError, match=r"methods\[0\]\.in_all is for streams"):
         experiment(methods=[{"method": "mean", "in_all": True}])
@@ -394,18 +393,17 @@ def test_a_task_without_test_rows_is_an_error_and_not_a_number(run):
 
 
 def test_built_in_configurations_of_streams(tmp_path, monkeypatch):
-    assert built_in_names(streams=True) == ["continual", "paper", "quick"]
-    assert not {"continual", "continual-quick"} & set(built_in_names())
-    quick = load_experiment("quick", streams=True)
+    quick = load_experiment("continual-quick")
     assert (quick.name, {cell.dataset for cell in quick.cells}) == ("continual-quick", {"sample"})
     check_cells(quick.cells, quick.datasets)
-    for name in ("continual", "paper"):
+    for name in ("continual", "continual-paper"):
+        assert name in built_in_names()
         with pytest.raises(InputError, match="there is no file"):
-            load_experiment(name, tmp_path, streams=True)
+            load_experiment(name, tmp_path)
         monkeypatch.setattr("dppl.lab.experiments.datasets.DatasetSpec.check", lambda self: None)
-        cells = load_experiment(name, streams=True).cells
+        cells = load_experiment(name).cells
         assert {cell.seed for cell in cells} == set(range(5))
-        assert any(cell.non_private for cell in cells)
+        assert any(cell.budget == {"mu": NO_NOISE} for cell in cells)
         monkeypatch.undo()
 
 
@@ -418,7 +416,7 @@ DIES = """
         os.kill(os.getpid(), signal.SIGKILL)
 
     if __name__ == "__main__":
-        run_experiment(load_experiment(sys.argv[1], streams=True), sys.argv[2], jobs=1, finished=finished)
+        run_experiment(load_experiment(sys.argv[1]), sys.argv[2], jobs=1, finished=finished)
 """
 
 
@@ -490,8 +488,8 @@ def test_a_method_that_pays_for_every_task_says_so(run, report):
 def test_a_label_says_before_a_run_what_its_records_pay(streams, run, tasks, in_all):
     changes = {"methods": [{"method": "ContinualPrototypes", "tasks": tasks, "in_all": in_all}]}
     (cell,), (result,) = streams(**changes).cells, run(**changes)
-    assert series_name({"cell": cell.to_dict()}) == series_name(result)
-    assert ("the budget again for every task" in series_name(result)) == (result["metrics"]["total_mu"] > 1.001)
+    assert series_name(cell.to_dict()) == series_name(result["cell"])
+    assert ("the budget again for every task" in series_name(result["cell"])) == (result["metrics"]["total_mu"] > 1.001)
 
 
 def test_a_total_is_rounded_as_the_budget_in_the_head_of_its_table(run, report):
@@ -503,19 +501,19 @@ def test_a_total_is_rounded_as_the_budget_in_the_head_of_its_table(run, report):
 
 
 def test_bands_are_the_deviations_of_the_tables():
-    values = np.array([[0.1, 0.4], [0.3, 0.4], [0.5, 1.0]])
-    figure = figures.over_tasks([("", {"three seeds": values, "one seed": values[:1]})], "accuracy")
+    values = {1: [0.1, 0.3, 0.5], 2: [0.4, 0.4, 1.0]}
+    lines = [figures.Line("three seeds", values), figures.Line("one seed", {x: [y[0]] for x, y in values.items()})]
+    figure = figures.draw([("", lines)], "accuracy", "tasks so far", summary=figures.deviations)
     band, none = (collection.get_paths()[0].vertices[:, 1] for collection in figure.axes[0].collections)
-    for place in range(2):
-        mean, spread = values[:, place].mean(), stdev(values[:, place].tolist())
-        for edge in (mean - spread, mean + spread):
+    for seeds in values.values():
+        for edge in (mean(seeds) - stdev(seeds), mean(seeds) + stdev(seeds)):
             assert min(abs(band - edge)) < 1e-12
     assert set(none) == {0.1, 0.4}
 
 
 def test_twelve_methods_have_colours_of_their_own():
-    figure = figures.over_tasks([("", {str(name): np.ones((1, 2)) for name in range(12)})], "accuracy")
-    drawn = figure.axes[0].lines
+    lines = [figures.Line(str(name), {1: [1.0], 2: [1.0]}) for name in range(12)]
+    drawn = figures.draw([("", lines)], "accuracy", "tasks so far").axes[0].lines
     assert len({line.get_color() for line in drawn}) == 12
     assert len({line.get_marker() for line in drawn}) == 11
 
@@ -546,7 +544,7 @@ def test_the_report_does_not_depend_on_the_order_of_results(run, report, tmp_pat
 
 def test_published_figures_stand_beside_a_recipe(write_config, benchmarks, report):
     changes = {"datasets": None, "streams": ["5-dataset"], "methods": ["ContinualPrototypes"], "budgets": [{"mu": [1]}]}
-    loaded = load_experiment(str(write_config(**changes)), benchmarks, streams=True)
+    loaded = load_experiment(str(write_config(**changes)), benchmarks)
     text, _ = report([run_cell(cell, loaded.datasets) for cell in loaded.cells])
     assert "| Cosine classifier | 58.54 | 59.78 | 59.87 |" in text
     assert "| PEFT ensemble | 79.69 | 87.83 | 65.75 |" in text

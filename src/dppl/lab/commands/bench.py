@@ -13,10 +13,10 @@ from dppl.cli._output import console, note, printable
 from dppl.errors import ParameterError
 from dppl.lab.experiments.cells import check_cells
 from dppl.lab.experiments.config import NO_NOISE, NON_PRIVATE, Cell, Experiment, load_experiment
+from dppl.lab.experiments.names import place_of, pool_name, ratio_name, series_name
 from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import DONE, FAILED, Result, read_results
 from dppl.lab.experiments.runner import run_experiment
-from dppl.lab.experiments.series import place_of, pool_name, ratio_name, series_name
 
 _CELLS_FAILED = 6
 # Seconds between two lines that say how much time is left.
@@ -211,7 +211,7 @@ class _View:
     def _line(self, result: Result) -> str:
         """Say which cell it was and what came out, so that no two cells of a run have the same line."""
         cell = result["cell"]
-        parts = [series_name({"cell": cell})]
+        parts = [series_name(cell)]
         if self._pools and cell["pool"]:
             parts.append(pool_name(cell["pool"]))
         # Data set, then what was done to it: stream, class sizes, budget, seed.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dppl.lab.commands.bench import Data, DryRun, Jobs, ReportFolder, report_to, run_cells
-from dppl.lab.experiments.config import load_experiment
+from dppl.lab.experiments.config import built_in_names, load_experiment
 
 continual = typer.Typer(
     name="continual",
@@ -86,7 +86,9 @@ def run(
       dppl continual run continual --data embeddings --jobs 2
       dppl continual run mine.yaml --dry-run
     """
-    run_cells(load_experiment(config, data, streams=True), out, jobs, dry_run=dry_run, group="continual")
+    built_in = f"continual-{config}" in built_in_names()
+    experiment = load_experiment(f"continual-{config}" if built_in else config, data)
+    run_cells(experiment, out, jobs, dry_run=dry_run, group="continual")
 
 
 @continual.command()

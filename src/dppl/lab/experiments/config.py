@@ -13,7 +13,7 @@ from dppl._optional import optional
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.budgets import budget_from_dict
-from dppl.lab.experiments.datasets import DatasetSpec, Examples, Merged, Persons, Pool
+from dppl.lab.experiments.datasets import DatasetSpec, Examples, Merged, Pool
 from dppl.lab.experiments.streams import Stream
 
 __all__ = ["SCHEMA", "Cell", "Experiment", "built_in_names", "load_experiment"]
@@ -25,11 +25,6 @@ NATURAL = "natural"
 NON_PRIVATE, NO_NOISE = "non-private", 1e6
 # The encoder of a data set for which none is given.
 NOT_NAMED = "not named"
-
-# Whom a cell protects.
-RECORD, PERSON = "record", "person"
-# Built-in configurations of streams: one of this name, and others that begin with it.
-_STREAMS, _STREAMS_PREFIX = "continual", "continual-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +44,6 @@ class Cell:
     stream: Stream | None = None  # cuts the rows into tasks; None learns them at once
     # whether all tasks of a stream together, whose costs add up, may spend the budget, and not each of them
     in_all: bool = False
-    persons: Persons | None = None  # whose records these are; None where nothing is known of that
-    # Whom the promise is for. References without privacy have cells of both, beside what is compared with them.
-    unit: str = RECORD
     classes: Merged | None = None  # how the classes of the data set are put together to few
 
     @property
@@ -65,31 +57,19 @@ class Cell:
         """Seed of the noise: another one for every cell."""
         return int(self.key[:8], 16)
 
-    @property
-    def non_private(self) -> bool:
-        """Whether the budget is one that nobody would call privacy."""
-        return self.budget == {"mu": NO_NOISE}
-
-    @property
-    def tuned(self) -> bool:
-        """Whether hyper-parameters are searched on private data."""
-        return self.trials > 0
-
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields, ready for JSON."""
+        """Return the fields, ready for JSON; what came later is left out where it is not used, so that keys stay."""
         fields = asdict(self)
         if self.pool is not None and not self.pool.without:
-            del fields["pool"]["without"]  # so that the keys of measured cells stay
-        for name in ("examples", "stream", "in_all", "persons", "classes"):
-            if not fields[name]:
-                del fields[name]  # likewise
-        if self.persons is None:
-            del fields["unit"]
-        return fields
+            del fields["pool"]["without"]
+        return {name: one for name, one in fields.items() if one or name not in _LATER}
 
     def make_budget(self) -> Budget | None:
         """Return the budget as an object."""
         return None if self.budget is None else budget_from_dict(self.budget)
+
+
+_LATER = ("examples", "stream", "in_all", "classes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,41 +84,35 @@ class Experiment:
     cells: list[Cell]  # one seed after the other, so that an interrupted run has compared all methods
 
 
-def built_in_names(*, streams: bool = False) -> list[str]:
-    """Return the names of the configurations that come with dppl, of streams of tasks or of single fits."""
-    folder = resources.files("dppl.lab.experiments") / "configs"
-    files = sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
-    return [name.removeprefix(_STREAMS_PREFIX) for name in files if name.startswith(_STREAMS) == streams]
+def built_in_names() -> list[str]:
+    """Return the names of the configurations that come with dppl."""
+    files = (resources.files("dppl.lab.experiments") / "configs").iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
-def load_experiment(config: str, data: Path | None = None, *, streams: bool = False) -> Experiment:
+def load_experiment(config: str, data: Path | None = None) -> Experiment:
     """Read and check a configuration: a YAML file by its path, or a built-in one by its name.
 
     `data` takes the place of the configuration's own folder.
     """
-    name, text = _text(config, streams)
+    name, text = _text(config)
     yaml = optional("yaml", "PyYAML", "lab")
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ParameterError(f"{config} must be YAML; {' '.join(str(error).split())}.") from None
     optional("pydantic", "pydantic", "lab")
-    from dppl.lab.experiments.grid import grid  # here, because reports of results need no pydantic
+    from dppl.lab.experiments.grid import grid  # here, because the names of cells need no pydantic
 
     try:
-        about, datasets, cells = grid(content, data, streams=streams)
-    except ParameterError as error:
-        raise ParameterError(f"{config}: {error}") from None
-    except InputError as error:
-        raise InputError(f"{config}: {error}") from None
+        about, datasets, cells = grid(yaml.safe_load(text), data)
+    except yaml.YAMLError as error:
+        raise ParameterError(f"{config} must be YAML; {' '.join(str(error).split())}.") from None
+    except (ParameterError, InputError) as error:
+        raise type(error)(f"{config}: {error}") from None
     return Experiment(name, config, None if data is None else str(data), about, datasets, cells)
 
 
-def _text(config: str, streams: bool) -> tuple[str, str]:
-    built_in = built_in_names(streams=streams)
+def _text(config: str) -> tuple[str, str]:
+    built_in = built_in_names()
     if config in built_in:
-        name = _STREAMS_PREFIX + config if streams and config != _STREAMS else config
-        return name, (resources.files("dppl.lab.experiments") / "configs" / f"{name}.yaml").read_text("utf-8")
+        return config, (resources.files("dppl.lab.experiments") / "configs" / f"{config}.yaml").read_text("utf-8")
     path = Path(config)
     if not path.is_file():
         raise ParameterError(

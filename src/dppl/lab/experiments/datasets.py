@@ -17,17 +17,13 @@ from numpy.typing import NDArray
 from dppl.errors import InputError
 from dppl.io import load_sample
 from dppl.lab import long_tailed
-from dppl.lab.experiments.splits import merged_classes, moved_classes, random_rows, rows_of_classes, validation_split
-from dppl.metrics import person_numbers
+from dppl.lab.experiments.splits import merged_classes, moved_classes, random_rows, rows_of_classes
 
-__all__ = ["Dataset", "DatasetSpec", "Examples", "Merged", "Persons", "Pool", "load_dataset"]
+__all__ = ["Dataset", "DatasetSpec", "Examples", "Merged", "Pool", "load_dataset"]
 
 PARTS = ("train_x", "train_y", "test_x", "test_y")
 # Of a data set in one piece.
 WHOLE = ("x", "y")
-# Ids of persons beside these, where a configuration names them.
-IDS = "ids"
-PARTS_IDS = ("train_ids", "test_ids")
 _TEST_SHARE = 0.2
 NAMES = "names"
 WRONG = ("permuted", "half")
@@ -54,26 +50,6 @@ class Examples:
     # whether the examples of all classes, or of half of them, stand for another class, drawn with the seed of the run
     wrong: str | None = None
     used: bool = True  # False takes the rows out of the private ones only: the start from zero beside one from examples
-
-
-@dataclass(frozen=True, slots=True)
-class Persons:
-    """Whose records a data set holds, as a configuration says it: ids from a file, or persons that are made up."""
-
-    groups: str | None = None  # name of the ids, by which their files are called
-    # make so many persons up, with records drawn from the training rows (`dppl.lab.simulated_persons`)
-    number: int | None = None
-    largest: int = 50  # largest, share, offset: parameters of made-up persons
-    share: float = 1.0
-    offset: float = 0.3
-
-    @property
-    def name(self) -> str:
-        """What they are called beside the name of their data set."""
-        if self.number is None:
-            return f"persons by {self.groups}"
-        each = f"1 to {self.largest} records, {100 * self.share:g} % of one class, offset {self.offset:g}"
-        return f"{self.number:,} made-up persons, {each}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +84,7 @@ class DatasetSpec:
 
     name: str
     encoder: str
-    # the four parts, and the names of the classes and ids of persons if there are any; empty for the built-in sample
+    # the four parts, and the names of the classes if there are any; empty for the built-in sample
     files: dict[str, Path] = field(default_factory=dict)
     pools: dict[str, Path] = field(default_factory=dict)  # files of public rows by the name of their pool
     # text files with a line for each row of a pool, where one is named
@@ -152,17 +128,11 @@ class Dataset:
     # a line for each row of a pool, where a text file is named
     lines: dict[str, list[str]] = field(default_factory=dict)
     names: NDArray[Any] | None = None  # shape (n_classes, d); row c says what class c is called
-    # groups, groups_test: Shape (n,). Ids of the persons whose records these are. Nobody has records on both sides.
-    groups: NDArray[Any] | None = None
-    groups_test: NDArray[Any] | None = None
     # numbers of classes of the data sets that this one joins, whose rows stand one after another
     n_classes_of_parts: tuple[int, ...] = ()
 
     def split(self, examples: Examples | None, seed: int) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...]]:
-        """Return the places of the training rows that are private, and the examples and their classes.
-
-        Who has a row among the examples has no private one.
-        """
+        """Return the places of the training rows that are private, and the examples and their classes."""
         everything = np.arange(len(self.y), dtype=np.int64)
         if examples is None:
             return everything, ()
@@ -172,13 +142,8 @@ class Dataset:
             private, X, codes = everything, self.names, np.arange(len(self.classes))
         else:
             places = np.searchsorted(self.classes, self.y)
-            # Who has a row among the examples is public with all of their records.
             drawn = rows_of_classes(places, int(examples.source), seed)
-            public = drawn
-            if self.groups is not None:
-                persons = person_numbers(self.groups, len(self.groups))
-                public = np.flatnonzero(np.isin(persons, persons[drawn])).astype(np.int64)
-            private, X, codes = np.setdiff1d(everything, public), self.X[drawn], places[drawn]
+            private, X, codes = np.setdiff1d(everything, drawn), self.X[drawn], places[drawn]
             if len(np.unique(self.y[private])) < len(np.unique(self.y)):
                 raise InputError(f"examples: {examples.source} rows a class leave no private row of some class.")
         if not examples.used:
@@ -235,11 +200,14 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
         return Dataset(sample.X, sample.y, sample.X_test, sample.y_test, sample.classes, pools)
     spec.check()
     parts = {name: _array(path) for name, path in spec.files.items()}
-    # A data set in one piece is cut first; from here on there are four parts.
+    # A random fifth of a data set in one piece is its test set, always the same.
     if set(WHOLE) <= set(parts):
-        parts = _split(spec, parts)
+        x, y = (parts.pop(name) for name in WHOLE)
+        test = random_rows(len(x), int(_TEST_SHARE * len(x)), seed=0)
+        train = np.setdiff1d(np.arange(len(x)), test)
+        _check_labels(spec, "y", y, x)
+        parts |= {"train_x": x[train], "train_y": y[train], "test_x": x[test], "test_y": y[test]}
     names = parts.pop(NAMES, None)
-    ids = [parts.pop(name, None) for name in PARTS_IDS]
     pools = {name: _array(path) for name, path in spec.pools.items()}
     # Rows of all files are by one encoder, so they have one width.
     width = parts["train_x"].shape[-1]
@@ -249,12 +217,7 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
                 f"data set {spec.name!r}: {name} must have two dimensions and {width} features; got shape {rows.shape}."
             )
     for part in ("train", "test"):
-        rows, labels = parts[f"{part}_x"], parts[f"{part}_y"]
-        if labels.shape != (len(rows),):
-            raise InputError(
-                f"data set {spec.name!r}: {part}_y must hold a label for each of the {len(rows)} rows of {part}_x; got "
-                f"shape {labels.shape}."
-            )
+        _check_labels(spec, f"{part}_y", parts[f"{part}_y"], parts[f"{part}_x"])
     # Labels are few and are read whole; rows stay on disk.
     y, y_test = np.asarray(parts["train_y"]), np.asarray(parts["test_y"])
     classes = np.unique(np.concatenate([y, y_test]))
@@ -264,44 +227,15 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
             f"classes; got shape {names.shape}."
         )
     lines = {name: _lines(path) for name, path in spec.lines.items()}
-    # Nobody may be on both sides, or the test would measure how well they are remembered.
-    if ids[0] is not None and ids[1] is not None:
-        _check_persons(spec, ids[0], ids[1], (len(y), len(y_test)))
-    return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools, lines, names, ids[0], ids[1])
+    return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools, lines, names)
 
 
-def _check_persons(spec: DatasetSpec, ids: NDArray[Any], ids_test: NDArray[Any], lengths: tuple[int, int]) -> None:
-    if (ids.shape, ids_test.shape) != ((lengths[0],), (lengths[1],)):
+def _check_labels(spec: DatasetSpec, name: str, labels: NDArray[Any], rows: NDArray[Any]) -> None:
+    if labels.shape != (len(rows),):
         raise InputError(
-            f"data set {spec.name!r}: ids of persons must be one for each of {lengths[0]} and {lengths[1]} rows; got "
-            f"shapes {ids.shape} and {ids_test.shape}."
+            f"data set {spec.name!r}: {name} must hold a label for each of the {len(rows)} rows of "
+            f"{name.replace('y', 'x')}; got shape {labels.shape}."
         )
-    numbers = person_numbers(np.concatenate([ids.astype(object), ids_test.astype(object)]), sum(lengths))
-    if np.isin(numbers[lengths[0] :], numbers[: lengths[0]]).any():
-        raise InputError(
-            f"data set {spec.name!r}: some person has records among the training and the test rows; keep all of them "
-            "on one side, or give the data set in one piece (whole: true)."
-        )
-
-
-def _split(spec: DatasetSpec, whole: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Make a random fifth of a data set its test set, always the same; with ids, a fifth of the persons."""
-    x, y = (whole[name] for name in WHOLE)
-    if y.shape != x.shape[:1]:
-        raise InputError(
-            f"data set {spec.name!r}: y must hold a label for each row of x; got shapes {y.shape} and {x.shape}."
-        )
-    names = [name for name in (*WHOLE, IDS) if name in whole]
-    if IDS in names:
-        if whole[IDS].shape != y.shape:
-            raise InputError(
-                f"data set {spec.name!r}: ids of persons must be one for each row; got {whole[IDS].shape}."
-            )
-        train, test = validation_split(len(y), _TEST_SHARE, seed=0, groups=whole[IDS])
-    else:
-        test = random_rows(len(y), int(_TEST_SHARE * len(y)), seed=0)
-        train = np.setdiff1d(np.arange(len(y)), test)
-    return {f"{part}_{name}": whole[name][rows] for part, rows in (("train", train), ("test", test)) for name in names}
 
 
 def _joined(parts: list[Dataset]) -> Dataset:

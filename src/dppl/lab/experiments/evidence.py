@@ -6,28 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dppl.errors import InputError
 from dppl.lab.experiments.config import NO_NOISE
+from dppl.lab.experiments.figures import Line, quartiles
+from dppl.lab.experiments.frame import by, default_settings, frame, lines, ratios
 from dppl.lab.experiments.methods import ALL_METHODS
+from dppl.lab.experiments.names import epsilon_name
 from dppl.lab.experiments.results import DONE, Result, read_results
-from dppl.lab.experiments.series import (
-    Series,
-    dataset_name,
-    default_settings,
-    encoder_name,
-    epsilon_name,
-    grouped,
-    ratio_name,
-    ratios,
-    series,
-)
 from dppl.lab.experiments.streams import Stream
 
 __all__ = ["accuracy_over_budget", "finished_cells"]
-
-_BAND = (0.25, 0.5, 0.75)
 
 
 def finished_cells(path: Path) -> list[Result]:
@@ -39,48 +27,44 @@ def accuracy_over_budget(done: list[Result], estimator: str, file: str) -> dict[
     """Return balanced test accuracies over the budget: for each data set, stream and imbalance a panel with lines.
 
     Those of a stream are of the model after its last task. The lines of the estimator's own method are marked.
-
-    Those of a stream are of the model after its last task.
     """
     own = {name for name, method in ALL_METHODS.items() if method.estimator == estimator}
     try:
-        return {"file": file, "panels": list(_panels(done, own))}
+        known = [_as_reference(result) for result in done if result["cell"]["method"] in ALL_METHODS]
+        return {"file": file, "panels": list(_panels(known, own))}
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise InputError(f"{file} has a line that is no result of an experiment; restore the file.") from None
 
 
 def _panels(done: list[Result], own: set[str]) -> Iterator[dict[str, Any]]:
-    for (dataset, encoder, stream), results in grouped(done, _task).items():
-        for ratio, group in ratios(default_settings(results)).items():
-            lines = [_line(one, own) for one in series(map(_as_reference, group)) if one.method in ALL_METHODS]
-            if lines:
-                name = ", ".join(filter(None, (dataset, encoder, stream, ratio_name(ratio))))
-                yield {"name": name, "seeds": len({result["cell"]["seed"] for result in group}), "lines": lines}
-
-
-def _task(result: Result) -> tuple[str, str, str]:
-    cell = result["cell"]
-    stream = f"after {Stream(**cell['stream']).name}" if "stream" in cell else ""
-    return dataset_name(cell), encoder_name(cell), stream
+    if not done:
+        return
+    rows = frame(done)
+    rows["stream"] = [f"after {Stream(**c['stream']).name}" if "stream" in c else "" for c in rows["cell"]]
+    for (dataset, encoder, stream), group in by(rows, "dataset", "encoder", "stream"):
+        for ratio, one in ratios(default_settings(group)).items():
+            name = ", ".join(filter(None, (dataset, encoder, stream, ratio)))
+            drawn = [_line(line, own) for line in lines(one)]
+            if drawn:
+                yield {"name": name, "seeds": one["seed"].nunique(), "lines": drawn}
 
 
 def _as_reference(result: Result) -> Result:
     """Return what streams fit without noise, at a mu beyond all use, as a reference without a budget."""
     if result["cell"]["budget"] != {"mu": NO_NOISE}:
         return result
-    return {**result, "e": None, "notion": "none", "adjacency": None, "cell": {**result["cell"], "budget": None}}
+    return {**result, "notion": "none", "adjacency": None, "cell": {**result["cell"], "budget": None}}
 
 
-def _line(one: Series, own: set[str]) -> dict[str, Any]:
+def _line(one: Line, own: set[str]) -> dict[str, Any]:
+    points = [(mu, quartiles(values), len(values)) for mu, values in sorted(one.values.items())]
     return {
         "label": one.label,
         "private": one.private,
         "tuned": one.tuned,
         "own": one.method in own,
-        "points": [_point(mu, values) for mu, values in sorted(one.values.items())],
+        "points": [
+            {"mu": mu, "epsilon": epsilon_name(mu), "low": low, "median": median, "high": high, "n": n}
+            for mu, (low, median, high), n in points
+        ],
     }
-
-
-def _point(mu: float, values: list[float]) -> dict[str, Any]:
-    low, median, high = (float(np.quantile(values, share)) for share in _BAND)
-    return {"mu": mu, "epsilon": epsilon_name(mu), "low": low, "median": median, "high": high, "n": len(values)}

@@ -11,24 +11,11 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 
 from dppl import _validate
-from dppl.errors import DpplError, ParameterError
+from dppl.errors import ParameterError
 from dppl.kernel.privacy import ZCDP
 from dppl.kernel.privacy.budgets import budget_from_dict
-from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, PERSON, RECORD, Cell
-from dppl.lab.experiments.datasets import (
-    IDS,
-    NAMES,
-    PARTS,
-    PARTS_IDS,
-    SAMPLE,
-    WHOLE,
-    WRONG,
-    DatasetSpec,
-    Examples,
-    Merged,
-    Persons,
-    Pool,
-)
+from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, Cell
+from dppl.lab.experiments.datasets import NAMES, PARTS, SAMPLE, WHOLE, WRONG, DatasetSpec, Examples, Merged, Pool
 from dppl.lab.experiments.methods import ALL_METHODS, METHODS, STREAM_METHODS, checked_method
 from dppl.lab.experiments.streams import APART, DATA_SETS, KINDS, RECIPES, Stream
 
@@ -52,38 +39,21 @@ def _entries(key: str) -> BeforeValidator:
 
 
 def _refuse(rules: Mapping[str, object]) -> None:
+    """Raise the first rule that is broken."""
     for rule, broken in rules.items():
         if broken:
             raise ValueError(rule)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _word_or(word: str, kind: type[int] | type[float]) -> PlainValidator:
+    """Read a word, or a number of at least 1."""
 
+    def read(value: Any) -> Any:
+        is_number = isinstance(value, (int, kind)) and not isinstance(value, bool) and value >= 1
+        _refuse({f"must be {word!r} or a number of at least 1; got {value!r}": value != word and not is_number})
+        return word if value == word else kind(value)
 
-def _number(value: Any) -> Any:
-    """Pass what pydantic reads as a number: YAML 1.1 takes 1e-5, without a dot, for a text."""
-    _refuse({f"must be a finite number; got {value!r}": isinstance(value, bool)})
-    return value
-
-
-def _ratio(value: Any) -> float | str:
-    is_ratio = isinstance(value, int | float) and not isinstance(value, bool) and value >= 1
-    _refuse({f"must be {NATURAL!r} or a number of at least 1; got {value!r}": value != NATURAL and not is_ratio})
-    return NATURAL if value == NATURAL else float(value)
-
-
-def _seeds(value: Any) -> Any:
-    if isinstance(value, list):
-        return value
-    _refuse({f"must be an integer of at least 1, or a list of seeds; got {value!r}": not _is_count(value)})
-    return list(range(value))
-
-
-def _source(value: Any) -> Any:
-    rule = f"must be {NAMES!r} or a number of rows a class; got {value!r}"
-    _refuse({rule: value != NAMES and not _is_count(value)})
-    return value
+    return PlainValidator(read)
 
 
 def _axis(value: Any) -> Any:
@@ -95,9 +65,12 @@ def _axis(value: Any) -> Any:
 Several = Annotated[list[T], BeforeValidator(_as_list)]  # a value stands for a list of one
 Count = Annotated[int, Field(ge=1, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
-Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number)]
-Ratios = list[Annotated[float | str, PlainValidator(_ratio)]]
-Seeds = Annotated[list[Annotated[int, Field(ge=0, strict=True)]], BeforeValidator(_seeds)]
+Number = Annotated[float, Field(allow_inf_nan=False)]  # also of a text: YAML 1.1 takes 1e-5, without a dot, for one
+Ratios = list[Annotated[float | str, _word_or(NATURAL, float)]]
+Seeds = Annotated[
+    list[Annotated[int, Field(ge=0, strict=True)]],
+    BeforeValidator(lambda value: list(range(value)) if type(value) is int and value > 0 else value),
+]
 
 
 class _Strict(BaseModel):
@@ -122,15 +95,6 @@ class _Pool(_Strict):
         return self
 
 
-class _Persons(_Strict):
-    """Parameters of made-up persons; a list means each of its values."""
-
-    number: Several[Count]
-    largest: Several[Count] = [50]
-    share: Several[Annotated[Number, Field(gt=0, le=1)]] = [1.0]
-    offset: Several[Annotated[Number, Field(ge=0)]] = [0.3]
-
-
 class _Classes(_Strict):
     """To which tasks of few classes a data set is put together."""
 
@@ -139,7 +103,7 @@ class _Classes(_Strict):
 
 
 class _Dataset(_Strict):
-    """A data set, its public pools, and whom its cells protect."""
+    """A data set and its public pools."""
 
     name: str
     encoder: str = NOT_NAMED
@@ -148,10 +112,7 @@ class _Dataset(_Strict):
     whole: Flag = False
     public: list[_Pool] = []
     ir: Ratios | None = None
-    classes: _Classes | None = None
-    groups: str | None = None
-    persons: _Persons | None = None
-    unit: Several[Literal[RECORD, PERSON]] | None = None  # type: ignore[valid-type]
+    classes: _Classes = _Classes()
 
     @model_validator(mode="before")
     @classmethod
@@ -163,44 +124,24 @@ class _Dataset(_Strict):
     @model_validator(mode="after")
     def _check(self) -> _Dataset:
         known = (*(WHOLE if self.whole else PARTS), NAMES)
-        personal = self.groups or self.persons
-        rules = {f"files has an unknown key {part!r}": part not in known for part in self.files} | {
-            "must not have both groups, which names ids, and persons, which makes some up": self.groups
-            and self.persons,
-            "unit is for data sets with groups or persons; leave it out": self.unit and not personal,
-            "classes is for single fits, without groups or persons; leave it out": self.classes and personal,
-        }
-        _refuse(rules)
+        _refuse({f"files has an unknown key {part!r}": part not in known for part in self.files})
         return self
 
     def spec(self, data: Path, source: str) -> tuple[DatasetSpec, list[Pool]]:
         """Return where the data set lies, and its public pools."""
         if self.name == SAMPLE and self.folder is None:
             return DatasetSpec(SAMPLE, self.encoder), [Pool("digits")]
-        folder = data / (self.folder or self.name)
         names = {part: f"{part}.npy" for part in (WHOLE if self.whole else PARTS)} | self.files
-        if self.groups:
-            names |= {one: f"{one.replace(IDS, self.groups)}.npy" for one in ((IDS,) if self.whole else PARTS_IDS)}
-        files = {part: folder / name for part, name in names.items()}
+        files = {part: data / (self.folder or self.name) / name for part, name in names.items()}
         pools = [Pool(one.name, one.first, rows, tuple(one.without)) for one in self.public for rows in one.rows]
         paths = {one.name: data / one.file for one in self.public}
         lines = {one.name: data / one.lines for one in self.public if one.lines}
         return DatasetSpec(self.name, self.encoder, files, paths, lines, source), pools
 
-    def protected(self) -> list[tuple[Persons | None, str]]:
-        """Return whose records the cells learn from, and whom they protect."""
-        several: list[Persons | None] = [Persons(self.groups) if self.groups else None]
-        if self.persons:
-            axes = self.persons.model_dump(exclude_unset=True)
-            several = [Persons(**dict(zip(axes, each, strict=True))) for each in itertools.product(*axes.values())]
-        units = self.unit or [RECORD if several == [None] else PERSON]
-        return list(itertools.product(several, units))
-
     def merged(self) -> list[Merged | None]:
         """Return the tasks of few classes that are made of the data set; None is the data set as it is."""
-        if self.classes is None:
-            return [None]
-        return [*(Merged(alone=n) for n in self.classes.alone), *(Merged(groups=n) for n in self.classes.groups)]
+        several = [*(Merged(alone=n) for n in self.classes.alone), *(Merged(groups=n) for n in self.classes.groups)]
+        return [*several] or [None]
 
 
 class _Budget(_Strict):
@@ -220,33 +161,29 @@ class _Budget(_Strict):
             f"or without delta; got {', '.join(sorted(self.model_fields_set)) or 'nothing'}"
         )
         _refuse({rule: len(kinds) != 1 or (self.delta is not None and kinds != {"epsilon"})})
+        list(self.each())  # which refuses numbers that are no budget
         return self
 
-    def each(self, where: str) -> Iterator[dict[str, float]]:
-        """Yield the budgets; errors name the place of one."""
+    def each(self) -> Iterator[dict[str, float]]:
+        """Yield the parameters of each budget."""
         ((kind, values),) = self.model_dump(exclude_none=True, exclude={"delta"}).items()
         delta = {} if self.delta is None else {"delta": self.delta}
-        for place, value in enumerate(values):
-            try:
-                if kind == "e":
-                    _validate.positive(e=value)
-                    yield ZCDP.from_paper_epsilon(value).to_dict()
-                else:
-                    yield budget_from_dict({kind: value, **delta}).to_dict()
-            except DpplError as error:
-                raise ParameterError(f"{where}.{kind}[{place}]: {error}") from None
+        for value in values:
+            if kind == "e":
+                _validate.positive(e=value)
+                yield ZCDP.from_paper_epsilon(value).to_dict()
+            else:
+                yield budget_from_dict({kind: value, **delta}).to_dict()
 
 
-def _budget_entries(value: Any) -> Any:
-    entries = value if isinstance(value, list) else [value]
-    return [{"mu": NO_NOISE} if one == NON_PRIVATE else one for one in entries]
-
-
-Budgets = Annotated[list[_Budget], BeforeValidator(_budget_entries)]
-
-
-def _every(budgets: list[_Budget], where: str) -> list[dict[str, float]]:
-    return [budget for place, one in enumerate(budgets) for budget in one.each(f"{where}[{place}]")]
+Budgets = Annotated[
+    list[_Budget],
+    BeforeValidator(
+        lambda value: [
+            {"mu": NO_NOISE} if one == NON_PRIVATE else one for one in (value if isinstance(value, list) else [value])
+        ]
+    ),
+]
 
 
 class _Method(BaseModel):
@@ -259,17 +196,17 @@ class _Method(BaseModel):
     tune: Annotated[int, Field(ge=0, strict=True)] = 0
     budgets: Budgets | None = None
     seeds: Seeds | None = None
-    examples: Several[Annotated[int | str, PlainValidator(_source)]] | None = None
-    wrong: Several[Literal[*WRONG] | None] | None = None  # type: ignore[valid-type]
-    left_out: Several[Count] | None = None
-    in_all: Several[Flag] | None = None
+    examples: Several[Annotated[int | str, _word_or(NAMES, int)]] = []
+    wrong: Several[Literal[*WRONG] | None] = []  # type: ignore[valid-type]
+    left_out: Several[Count] = []
+    in_all: Several[Flag] = [False]
 
     @property
     def starts(self) -> list[Examples | None]:
         """What a method starts from: examples, right or wrong ones, or zero, maybe without the examples' rows."""
         if self.left_out:
             return [Examples(n, used=False) for n in self.left_out]
-        return [Examples(*each) for each in itertools.product(self.examples or [], self.wrong or [None])] or [None]
+        return [Examples(*each) for each in itertools.product(self.examples, self.wrong or [None])] or [None]
 
     def check(self, where: str, streams: bool) -> None:
         """Refuse what the method cannot do, and keys that do not go together."""
@@ -279,7 +216,7 @@ class _Method(BaseModel):
         rules = {
             f".tune: {name} has no hyper-parameters to search": self.tune and not (method.space and method.private),
             ".left_out is for single fits": self.left_out and streams,
-            ".in_all is for streams": self.in_all and not streams,
+            ".in_all is for streams": any(self.in_all) and not streams,
             ".left_out is for a start without examples": self.left_out and (self.examples or self.wrong),
             ".wrong is for examples; add examples": self.wrong and not self.examples,
             f": {name} starts from examples; add examples": method.needs_examples and not self.examples,
@@ -294,24 +231,23 @@ class _Stream(_Strict):
     """How data sets become streams, or the name of a benchmark."""
 
     recipe: str | None = None
-    of: Several[str] | None = None
+    of: Several[str] = []
     kind: Literal[*KINDS] | None = None  # type: ignore[valid-type]
-    tasks: Several[Count] | None = None
+    tasks: Several[Count] = []
     elsewhere: Annotated[Number, Field(ge=0, le=1)] | None = None
     told: Several[Flag] = [False]
 
     @model_validator(mode="after")
     def _check(self) -> _Stream:
+        joins, alone = self.kind == DATA_SETS, self.model_fields_set <= {"recipe", "told"}
         if self.recipe is not None:
-            alone = self.recipe in RECIPES and self.model_fields_set <= {"recipe", "told"}
             rule = f"recipe must be one of {', '.join(RECIPES)}, with no other key but told; got {self.recipe!r}"
-            _refuse({rule: not alone})
+            _refuse({rule: self.recipe not in RECIPES or not alone})
             return self
-        joins, of = self.kind == DATA_SETS, self.of or []
         rules = {
-            "must have the keys of and kind, or recipe": not (of and self.kind),
-            f"{DATA_SETS} takes a list of several data sets, and other kinds take one": joins != (len(of) > 1),
-            f"each kind but {DATA_SETS} needs tasks, and {DATA_SETS} has one a data set": joins != (self.tasks is None),
+            "must have the keys of and kind, or recipe": not (self.of and self.kind),
+            f"{DATA_SETS} takes a list of several data sets, and other kinds take one": joins != (len(self.of) > 1),
+            f"each kind but {DATA_SETS} needs tasks, and {DATA_SETS} has one a data set": joins == bool(self.tasks),
             "elsewhere is for blurry streams; leave it out": self.elsewhere is not None and self.kind != "blurry",
             f"told is for {' and '.join(APART)}, whose tasks have classes of their own": any(self.told)
             and self.kind not in APART,
@@ -326,30 +262,32 @@ class _Stream(_Strict):
             for told in self.told:
                 yield list(recipe.datasets), Stream(recipe.kind, recipe.n_tasks, None, told, self.recipe)
             return
-        assert self.of
         elsewhere = (0.1 if self.elsewhere is None else self.elsewhere) if self.kind == "blurry" else None
         for n_tasks, told in itertools.product(self.tasks or [len(self.of)], self.told):
             yield self.of, Stream(str(self.kind), n_tasks, elsewhere, told)
 
 
 class _Config(_Strict):
-    """A configuration of single fits."""
+    """A configuration; with streams, benchmarks name some of the data sets."""
 
     about: str = ""
     source: str = ""
     data: str = "."
-    datasets: Annotated[list[_Dataset], _entries("name")]
+    datasets: Annotated[list[_Dataset], _entries("name")] = []
+    streams: Annotated[list[_Stream], _entries("recipe")] = []
     methods: Annotated[list[_Method], _entries("method")]
     budgets: Budgets = []
     ir: Ratios = [NATURAL]
     seeds: Seeds = [0, 1, 2]
 
-
-class _StreamConfig(_Config):
-    """A configuration of streams, some of whose data sets the benchmarks name."""
-
-    datasets: Annotated[list[_Dataset], _entries("name")] = []
-    streams: Annotated[list[_Stream], _entries("recipe")]
+    @model_validator(mode="after")
+    def _check(self) -> _Config:
+        _refuse({"datasets is missing; add it": not self.datasets and not self.streams})
+        for place, entry in enumerate(self.datasets if self.streams else ()):
+            _refuse(
+                {f"datasets[{place}].classes is for single fits; leave it out": "classes" in entry.model_fields_set}
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +297,6 @@ class _Data:
     spec: DatasetSpec
     pools: list[Pool]
     ratios: list[float | str]
-    protected: list[tuple[Persons | None, str]]
     merged: list[Merged | None]
 
 
@@ -380,37 +317,28 @@ class _Choice:
     def from_names(self) -> bool:
         return self.examples is not None and self.examples.source == NAMES
 
-    def protects(self, unit: str) -> bool:
-        """Tell whether there are cells of this unit: methods under replace-one have no promise to a person."""
-        return unit == RECORD or ALL_METHODS[self.name].adjacency(self.parameters) != "replace-one"
 
-
-def grid(content: Any, data: Path | None, *, streams: bool) -> tuple[str, dict[_Key, DatasetSpec], list[Cell]]:
+def grid(content: Any, data: Path | None) -> tuple[str, dict[_Key, DatasetSpec], list[Cell]]:
     """Return what a configuration says of itself, its data sets, and its cells."""
     try:
-        config = (_StreamConfig if streams else _Config).model_validate(content)
+        config = _Config.model_validate(content)
     except ValidationError as error:
         raise ParameterError(_first_of(error)) from None
     sources = _datasets(config, Path(config.data) if data is None else data)
     # A task is a data set as it is, or a stream that is cut from one or several.
     tasks: list[tuple[_Key, Stream | None]] = [(key, None) for key in sources]
-    if isinstance(config, _StreamConfig):
+    if config.streams:
         tasks = [
             (_joined(names, f"streams[{place}].of", sources, config.ir), stream)
             for place, entry in enumerate(config.streams)
             for names, stream in entry.each()
         ]
         sources = {key: sources[key] for key, _ in tasks}
-    choices = list(_choices(config, streams))
+    choices = list(_choices(config))
     # A method that would get no cell at all is a mistake of the configuration.
     for choice in choices:
         if choice.from_names and not any(NAMES in one.spec.files for one in sources.values()):
             raise ParameterError(f"{choice.where}.examples are names, and no data set has files: names.")
-        if not any(choice.protects(unit) for one in sources.values() for _, unit in one.protected):
-            raise ParameterError(
-                f"{choice.where}: {choice.name} is under replace-one, which promises nothing to a person, and no data "
-                f"set has unit: {RECORD}."
-            )
     # One seed after the other, so that an interrupted run has compared all methods.
     cells = {
         cell.key: cell
@@ -420,11 +348,7 @@ def grid(content: Any, data: Path | None, *, streams: bool) -> tuple[str, dict[_
         for ratio in sources[key].ratios
         for choice in choices
         if seed in choice.seeds and not (choice.from_names and (classes or NAMES not in sources[key].spec.files))
-        for persons, unit in sources[key].protected
-        if choice.protects(unit)
-        for cell in _cells(
-            choice, sources[key], ir=ratio, seed=seed, stream=stream, persons=persons, unit=unit, classes=classes
-        )
+        for cell in _cells(choice, sources[key], ir=ratio, seed=seed, stream=stream, classes=classes)
     }
     # Last, because whatever else is wrong can be said without the data.
     datasets = {key: one.spec for key, one in sources.items()}
@@ -442,33 +366,27 @@ def _first_of(error: ValidationError) -> str:
         return f"{where} is an unknown key; leave it out."
     if first["type"] == "missing":
         return f"{where} is missing; add it."
-    rule = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    rule = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be").removesuffix(".")
     value = "" if first["type"] == "value_error" else f"; got {first['input']!r}"
     return f"{where}{' ' if rule.startswith('must') else ': '}{rule}{value}."
 
 
 def _datasets(config: _Config, folder: Path) -> dict[_Key, _Data]:
     """Return the data sets of a configuration, and those of benchmarks that it does not name itself."""
-    streams = isinstance(config, _StreamConfig)
-    entries = list(config.datasets)
-    # Data sets of benchmarks are named by these, unless the configuration says where they lie.
-    if isinstance(config, _StreamConfig):
-        recipes = [RECIPES[one.recipe] for one in config.streams if one.recipe is not None]
-        missing = {name: one.whole for one in recipes for name in one.datasets}
-        named = {entry.name for entry in entries}
-        entries += [_Dataset(name=name, whole=whole) for name, whole in missing.items() if name not in named]
+    recipes = [RECIPES[one.recipe] for one in config.streams if one.recipe is not None]
+    needed = {name: one.whole for one in recipes for name in one.datasets}
+    named = {entry.name for entry in config.datasets}
+    entries = [_Dataset(name=name, whole=whole) for name, whole in needed.items() if name not in named]
     sources: dict[_Key, _Data] = {}
-    for place, entry in enumerate(entries):
-        where, key = f"datasets[{place}]", (entry.name, entry.encoder)
+    for place, entry in enumerate([*config.datasets, *entries]):
+        key = entry.name, entry.encoder
         if key in sources:
-            raise ParameterError(f"{where} names {entry.name!r} with encoder {entry.encoder!r} again; leave one out.")
-        for name in ("groups", "persons", "unit", "classes") if streams else ():
-            if name in entry.model_fields_set:
-                raise ParameterError(f"{where}.{name} is for single fits; streams protect records, so leave it out.")
+            raise ParameterError(
+                f"datasets[{place}] names {entry.name!r} with encoder {entry.encoder!r} again; leave one out."
+            )
         # What a data set says of itself goes before what holds for all.
-        spec, pools = entry.spec(folder, config.source)
         ratios = config.ir if entry.ir is None else entry.ir
-        sources[key] = _Data(spec, pools, ratios, entry.protected(), entry.merged())
+        sources[key] = _Data(*entry.spec(folder, config.source), ratios, entry.merged())
     return sources
 
 
@@ -482,22 +400,22 @@ def _joined(names: list[str], where: str, sources: dict[_Key, _Data], ratios: li
     if len(parts) == 1:
         return parts[0].name, parts[0].encoder
     key = " + ".join(names), " + ".join(dict.fromkeys(part.encoder for part in parts))
-    sources[key] = _Data(DatasetSpec(*key, parts=parts), [], ratios, [(None, RECORD)], [None])
+    sources[key] = _Data(DatasetSpec(*key, parts=parts), [], ratios, [None])
     return key
 
 
-def _choices(config: _Config, streams: bool) -> Iterator[_Choice]:
+def _choices(config: _Config) -> Iterator[_Choice]:
     """Expand lists of values into all combinations; a method may have budgets and seeds of its own."""
-    shared = _every(config.budgets, "budgets")
     for place, entry in enumerate(config.methods):
         where = f"methods[{place}]"
-        entry.check(where, streams)
-        budgets = shared if entry.budgets is None else _every(entry.budgets, f"{where}.budgets")
+        entry.check(where, bool(config.streams))
+        several = config.budgets if entry.budgets is None else entry.budgets
+        budgets = [budget for one in several for budget in one.each()]
         seeds = config.seeds if entry.seeds is None else entry.seeds
         axes = entry.__pydantic_extra__
         for values in itertools.product(*axes.values()):
             parameters = dict(zip(axes, values, strict=True))
-            for start, in_all in itertools.product(entry.starts, entry.in_all or [False]):
+            for start, in_all in itertools.product(entry.starts, entry.in_all):
                 yield _Choice(where, entry.method, parameters, entry.tune, budgets, seeds, start, in_all)
 
 

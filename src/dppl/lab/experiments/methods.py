@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,29 +16,21 @@ from dppl.estimators.public_data import PublicData, PublicValues
 from dppl.estimators.registry import BY_NAME, ENTRIES
 from dppl.kernel.privacy import Budget
 
-__all__ = ["ALL_METHODS", "METHODS", "STREAM_METHODS", "Choice", "Method", "Range", "checked_method", "label"]
+__all__ = ["ALL_METHODS", "METHODS", "STREAM_METHODS", "Method", "Range", "checked_method", "label"]
 
 # What the runner passes itself.
 _GIVEN = ("budget", "classes", "random_state")
 _PUBLIC_ROWS = PublicValues(np.zeros((1, 1), np.float32))
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A hyper-parameter that takes one of some values."""
-
-    values: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """A hyper-parameter between two numbers, searched on a logarithmic scale."""
 
     low: float
     high: float
 
 
-Space = Mapping[str, Choice | Range]
+Space = Mapping[str, Range | tuple[Any, ...]]  # a range, or the values to choose from
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +104,12 @@ class Method:
         return BY_NAME[self.estimator].load() if self.private else getattr(lab, self.estimator)
 
 
-_POOL = Choice((1, 2, 4, 8))
+_POOL = (1, 2, 4, 8)
 # Bounds on 1 + cosine, DPPL-v1's d_min and d_max; "auto" reads them off public rows.
-_CLIP = Choice(("auto", (0.0, 2.0), (1.0, 2.0), (1.0, 1.5), (1.1, 1.5), (1.2, 1.8), (1.5, 2.0)))
+_CLIP = ("auto", (0.0, 2.0), (1.0, 2.0), (1.0, 1.5), (1.1, 1.5), (1.2, 1.8), (1.5, 2.0))
 # DPPL-v1, section C.4.1.
-_K = Choice((1, 2, 3, 5, 10, 20))
-_STEPS = Choice((10, 40, 100))
+_K = (1, 2, 3, 5, 10, 20)
+_STEPS = (10, 40, 100)
 _CLIP_NORM = Range(0.1, 1.4)
 
 
@@ -159,7 +151,7 @@ METHODS: dict[str, Method] = {
     ),
     **_named(
         "ProjectedPrototypes",
-        space={"share": Range(0.1, 0.9), "n_components": Choice((16, 64, None)), "steps": Choice((5, 20, 80))},
+        space={"share": Range(0.1, 0.9), "n_components": (16, 64, None), "steps": (5, 20, 80)},
     ),
     **_named(
         "LinearProbe",
@@ -175,11 +167,11 @@ METHODS: dict[str, Method] = {
     ),
     **_named(
         "FeatureCovariance",
-        space={"steps": Choice((3, 10, 30)), "learning_rate": Range(0.3, 10.0), "ridge": Range(1e-2, 1e3)},
+        space={"steps": (3, 10, 30), "learning_rate": Range(0.3, 10.0), "ridge": Range(1e-2, 1e3)},
     ),
     **_named(
         "Newton",
-        space={"steps": Choice((1, 3, 10)), "learning_rate": Range(0.1, 2.0), "ridge": Range(1e-2, 1e3)},
+        space={"steps": (1, 3, 10), "learning_rate": Range(0.1, 2.0), "ridge": Range(1e-2, 1e3)},
     ),
     **_named(
         "AdaMix",

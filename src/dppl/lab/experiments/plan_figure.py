@@ -30,14 +30,14 @@ def save_plan(plan: BudgetPlan, path: Path) -> None:
 
 
 def _figure(plan: BudgetPlan) -> figures.Figure:
-    several = {
-        name: {float(one.size): getattr(one, field) for one in plan.curve}
+    several = [
+        figures.Line(name, {float(one.size): [getattr(one, field)] for one in plan.curve})
         for name, field in (("expected", "recall"), ("low end", "low"), ("high end", "high"))
-    }
+    ]
     if plan.rehearsed:
-        several["rehearsed"] = {float(one.size): one.recall for one in plan.classes}
+        several.append(figures.Line("rehearsed", {float(one.size): [one.recall] for one in plan.classes}))
     title = f"{plan.n_classes} classes, {plan.method}\n{plan.budget}"
-    return figures.lines([(title, several)], "records of the class", "recall", log_x=True)
+    return figures.draw([(title, several)], "recall", "records of the class", log_x=True)
 
 
 def _page(plan: BudgetPlan, figure: figures.Figure) -> list[Part]:

@@ -55,7 +55,6 @@ Part: TypeAlias = Heading | Text | Table | Picture
 
 # So many tables need no table of contents.
 _FEW = 5
-_LINK_MARKS, _ESCAPED = re.compile(r"([\[\]])"), r"\\\1"
 
 
 def slug(*names: str) -> str:
@@ -64,8 +63,7 @@ def slug(*names: str) -> str:
     >>> slug("CIFAR-10", "ViT, 14")
     'cifar-10-vit-14'
     """
-    text = "-".join(names).lower()
-    return "-".join("".join(char if char.isalnum() else " " for char in text).split())
+    return "-".join(re.findall(r"[^\W_]+", "-".join(names).lower()))
 
 
 def _contents(parts: Sequence[Part]) -> dict[int, str]:
@@ -75,28 +73,22 @@ def _contents(parts: Sequence[Part]) -> dict[int, str]:
     titles: dict[int, str] = {}
     heading = ""
     for place, part in enumerate(parts):
-        match part:
-            case Heading(text, level) if level > 1:
-                titles[place] = heading = text
-            case Table(title):
-                titles[place] = title.removesuffix(".").replace(f": {heading}, ", ": ")
+        if isinstance(part, Heading) and part.level > 1:
+            titles[place] = heading = part.text
+        elif isinstance(part, Table):
+            titles[place] = part.title.removesuffix(".").replace(f": {heading}, ", ": ")
     return titles
 
 
 def to_markdown(parts: Sequence[Part]) -> str:
     """Return the report as Markdown."""
-    contents = _contents(parts)
-    links = [
-        f"{'  ' * isinstance(parts[place], Table)}- [{_LINK_MARKS.sub(_ESCAPED, title)}](#part-{place})"
-        for place, title in contents.items()
-    ]
-    # A long report has links to its tables, before the first of them.
+    contents = {place: re.sub(r"([][])", r"\\\1", title) for place, title in _contents(parts).items()}
+    links = [f"{'  ' * isinstance(parts[place], Table)}- [{title}](#part-{place})" for place, title in contents.items()]
     blocks = []
     for place, part in enumerate(parts):
+        # A long report has links to its tables, before the first of them.
         if place in contents:
-            if place == min(contents):
-                blocks.append("\n".join(links))
-            blocks.append(f'<a id="part-{place}"></a>')
+            blocks += ["\n".join(links)] * (place == min(contents)) + [f'<a id="part-{place}"></a>']
         match part:
             case Heading(text, level):
                 blocks.append(f"{'#' * level} {text}")
@@ -117,6 +109,11 @@ def _pipes(cells: Sequence[str]) -> str:
 def to_html(parts: Sequence[Part], folder: Path) -> str:
     """Return the report as one HTML page, with the figures' PNG files in `folder` inside."""
     contents = _contents(parts)
+
+    def inline(text: str) -> Markup:
+        escaped = re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", str(escape(text)))
+        return Markup(re.sub(r"`(.*?)`", r"<code>\1</code>", escaped))
+
     return rendered(
         "dppl.lab.experiments",
         "report.html",
@@ -124,34 +121,6 @@ def to_html(parts: Sequence[Part], folder: Path) -> str:
         parts=[(type(part).__name__, part) for part in parts],
         contents=contents,
         first=min(contents, default=None),
-        inline=_inline,
-        narrowed=_without_constants,
+        inline=inline,
         png=lambda stem: base64.b64encode((folder / f"{stem}.png").read_bytes()).decode("ascii"),
     )
-
-
-def _without_constants(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]], str]:
-    """Take columns that say the same in every row out of a table, and say it once.
-
-    >>> _without_constants(("method", "rows", "mu 1"), [("one", "9", "0.5"), ("two", "9", "0.6")])
-    (['method', 'mu 1'], [['one', '0.5'], ['two', '0.6']], 'In all rows: rows 9.')
-    """
-    constant = [place > 0 and len(rows) > 1 and len({row[place] for row in rows}) == 1 for place in range(len(header))]
-    same = [
-        f"{name} {cell}" for name, cell, drop in zip(header, rows[0] if rows else (), constant, strict=False) if drop
-    ]
-    kept = [place for place, drop in enumerate(constant) if not drop]
-    return (
-        [header[place] for place in kept],
-        [[row[place] for place in kept] for row in rows],
-        f"In all rows: {'; '.join(same)}." if same else "",
-    )
-
-
-def _inline(text: str) -> Markup:
-    """Turn the little Markdown that the report uses, bold and code, into HTML."""
-    escaped = str(escape(text))
-    for mark, tag in (("**", "b"), ("`", "code")):
-        pieces = escaped.split(mark)
-        escaped = "".join(piece if place % 2 == 0 else f"<{tag}>{piece}</{tag}>" for place, piece in enumerate(pieces))
-    return Markup(escaped)

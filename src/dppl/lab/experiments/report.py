@@ -12,39 +12,26 @@ DPPL-AAAI: the same authors, AAAI 2025, figures 2 to 7.
 from __future__ import annotations
 
 import shlex
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from dppl._files import write_atomically
 from dppl.errors import InputError
 from dppl.lab.experiments import figures
-from dppl.lab.experiments.comparisons import class_sizes, comparisons
+from dppl.lab.experiments.comparisons import class_sizes, comparisons, over_budgets
+from dppl.lab.experiments.frame import BALANCED, Frame, by, default_settings, frame, panels
 from dppl.lab.experiments.methods import ALL_METHODS
+from dppl.lab.experiments.names import AT_DELTA, TUNED, place_of, series_name
 from dppl.lab.experiments.rendering import Heading, Part, Picture, Table, Text, slug, to_html, to_markdown
-from dppl.lab.experiments.results import DONE, FAILED, Result, read_results
-from dppl.lab.experiments.series import (
-    AT_DELTA,
-    BALANCED,
-    TUNED,
-    by_task,
-    default_settings,
-    encoder_name,
-    grouped,
-    panels_by_ratio,
-    place_of,
-    population_name,
-    series_name,
-    unit_of,
-)
+from dppl.lab.experiments.results import DONE, Result, read_results
 from dppl.lab.experiments.stream_report import stream_parts
 from dppl.lab.experiments.tables import metric_tables, sizes_and_times, winners
 
 __all__ = ["write_report"]
 
 _TITLE, _MARKDOWN, _HTML = "Private classifiers compared", "report.md", "report.html"
-_FURTHER = " Further settings have figures below."
 _OF_TUNED = (
     f" Rows and dashed lines marked “{TUNED}” used hyper-parameters that were chosen by looking at private records; "
     "all others use defaults, which the guarantee covers."
@@ -54,6 +41,16 @@ _NOTIONS = (
     "its own epsilon another. Methods with adjacency replace-one protect against another change of the data than those "
     "with add-remove; DPPL-Mean as published then takes class sizes as public."
 )
+# Metrics of single fits: where the figure's file begins, its title and y-axis, and the title of the tables.
+_METRICS = {
+    BALANCED: ("accuracy", "Balanced test accuracy over the budget", figures.BALANCED_LABEL, "Balanced test accuracy"),
+    "minority_accuracy": (
+        "minority",
+        "Test accuracy on the smallest quarter of the training classes",
+        "test accuracy, smallest 25 % of classes",
+        "Test accuracy on the smallest quarter of classes",
+    ),
+}
 
 
 def write_report(path: Path, folder: Path) -> list[Path]:
@@ -65,19 +62,23 @@ def write_report(path: Path, folder: Path) -> list[Path]:
     every table and figure.
     """
     results = read_results(path)
-    done = [result for result in results if result["status"] == DONE]
+    done, failed = ([one for one in results if (one["status"] == DONE) == is_done] for is_done in (True, False))
     if not done:
         raise InputError(f"{path} holds no finished cell yet; run the experiment first.")
     unknown = sorted({result["cell"]["method"] for result in results} - ALL_METHODS.keys())
     if unknown:
         raise InputError(f"{path} holds results of methods that this version does not have: {', '.join(unknown)}.")
-    _refuse_foreign(folder)
+    # Stop before files of someone else are written over.
+    earlier = folder / _MARKDOWN
+    ours = earlier.is_file() and earlier.read_bytes().startswith(f"# {_TITLE}\n".encode())
+    if folder.is_dir() and any(folder.iterdir()) and not ours:
+        raise InputError(f"{folder} holds files and no earlier report; name an empty or a new folder with --out.")
     # Nothing is written before all parts are made: an error leaves an earlier report as it is.
     parts = [
-        *_head(path, folder, results),
+        *_head(path, folder, done, len(failed)),
         *_single_fits([result for result in done if "stream" not in result["cell"]]),
         *stream_parts([result for result in done if "stream" in result["cell"]]),
-        *_failures(results),
+        *_failures(failed),
     ]
     folder.mkdir(parents=True, exist_ok=True)
     files = []
@@ -91,50 +92,20 @@ def write_report(path: Path, folder: Path) -> list[Path]:
     return files
 
 
-def _refuse_foreign(folder: Path) -> None:
-    """Stop before files of someone else are written over."""
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return
-    earlier = folder / _MARKDOWN
-    if not earlier.is_file() or not earlier.read_bytes().startswith(f"# {_TITLE}\n".encode()):
-        raise InputError(f"{folder} holds files and no earlier report; name an empty or a new folder with --out.")
-
-
-def _made_by(path: Path, folder: Path, results: Sequence[Result]) -> str:
-    """Say which commands lead here."""
-    commands = dict.fromkeys(
-        shlex.join(["dppl", _group([r]), "run", r["config"], *(["--data", data] if data else []), "--out", str(path)])
-        for r in results
-        for data in [r["data_folder"]]
-    )
-    made = shlex.join(["dppl", _group(results), "report", str(path), "--out", str(folder)])
-    text = f"Made by `{made}` from the results of {' and '.join(f'`{command}`' for command in commands)}."
-    # A file may hold cells of several configurations; those of other names than the file's are counted.
-    cells = Counter(result["config"] for result in results)
-    others = {config: n for config, n in cells.items() if Path(config).stem != path.stem}
-    if len(cells) > 1 and others:
-        named = ", ".join(f"`{config}` ({n})" for config, n in others.items())
-        text += f" {sum(others.values())} of the {len(results)} cells are not of the configuration {path.stem}: "
-        text += f"{named}."
-    return text
-
-
-def _group(results: Iterable[Result]) -> str:
-    """Name the group of commands that results belong to."""
-    return "continual" if all("stream" in result["cell"] for result in results) else "bench"
-
-
-def _head(path: Path, folder: Path, results: Sequence[Result]) -> Iterator[Part]:
-    done = [result for result in results if result["status"] == DONE]
+def _head(path: Path, folder: Path, done: Sequence[Result], n_failed: int) -> Iterator[Part]:
+    group = "continual" if all("stream" in result["cell"] for result in done) else "bench"
+    runs = {(group, r["config"], *(["--data", r["data_folder"]] if r["data_folder"] else [])): None for r in done}
+    commands = [shlex.join(["dppl", one[0], "run", *one[1:], "--out", str(path)]) for one in runs]
+    made = shlex.join(["dppl", group, "report", str(path), "--out", str(folder)])
+    n_tuned = sum(result["tuned"] for result in done)
     # Cells of one file may have been computed by several versions.
     versions = sorted({", ".join(f"{name} {version}" for name, version in r["software"].items()) for r in done})
     yield Heading(_TITLE, 1)
-    yield Text(_made_by(path, folder, results))
-    n_tuned = sum(result["tuned"] for result in done)
+    yield Text(f"Made by `{made}` from the results of {' and '.join(f'`{command}`' for command in commands)}.")
     yield Text(
         f"Results file `{path.name}`, sha256 {sha256(path.read_bytes()).hexdigest()[:16]}: {len(done)} cells done"
         + (f", {n_tuned} of them {TUNED}" if n_tuned else "")
-        + f"; {len(results) - len(done)} failed."
+        + f"; {n_failed} failed."
     )
     yield Text(
         "**These are experiments.** Accuracies are measured on test records and by seeded runs; no guarantee covers "
@@ -146,73 +117,41 @@ def _head(path: Path, folder: Path, results: Sequence[Result]) -> Iterator[Part]
         f"Budgets are placed by mu of Gaussian DP; the {AT_DELTA} of Gaussian noise is exact and rounded up. In ρ-zCDP "
         "mu = sqrt(2ρ), which is e on the x-axis of the DPPL papers' figures. An approximate budget stands at the mu "
         "of the Gaussian noise that it allows; a pure one allows none and stands at the sqrt(2ρ) that it implies."
-        + (_NOTIONS if _group(results) == "bench" else "")
+        + (_NOTIONS if group == "bench" else "")
     )
     yield Text(f"Software: {'; '.join(versions)}.")
 
 
 def _single_fits(done: list[Result]) -> Iterator[Part]:
-    if done:
-        yield from winners(done)
-        for task, results in by_task(done).items():
-            yield Heading(", ".join(task))
-            yield from _accuracy(task, results)
-            yield from metric_tables(task, results, "person_accuracy", "Test accuracy, each person counting once")
-            yield from _minority_accuracy(task, results)
-            yield from _calibration(task, results)
-        yield from _units(done)
-        yield from comparisons(done)
-        yield Heading("Data and time")
-        yield from class_sizes(done)
-        yield from sizes_and_times(done)
+    if not done:
+        return
+    rows = frame(done)
+    yield from winners(rows)
+    for task, group in by(rows, "dataset", "encoder"):
+        yield Heading(", ".join(task))
+        yield from _accuracies(task, group)
+        yield from _calibration(task, group)
+    yield from comparisons(rows)
+    yield Heading("Data and time")
+    yield from class_sizes(rows)
+    yield from sizes_and_times(rows)
 
 
-def _units(done: list[Result]) -> Iterator[Part]:
-    """Compare the promise to a record with that to a person, where one data set has both."""
-    private = [result for result in default_settings(done) if result["e"] is not None and "persons" in result["cell"]]
-    for task, results in grouped(private, lambda r: (population_name(r["cell"]), encoder_name(r["cell"]))).items():
-        if len({unit_of(result) for result in results}) > 1:
-            yield Heading(f"What a promise to persons costs: {', '.join(task)}")
-            # The two are never in one table without a word about it.
-            yield Text(
-                "These are different promises: one to a record is far weaker where persons have several, and every row "
-                "and line says which it is."
-            )
-            yield Picture(
-                f"units-{slug(*task)}",
-                f"Records or persons protected: {', '.join(task)}.",
-                figures.BAND_NOTE,
-                figures.budget_panels(panels_by_ratio(results), figures.BALANCED_LABEL),
-            )
-            yield from metric_tables(task, results, BALANCED, "Records or persons protected", bold=False)
+def _accuracies(task: Any, rows: Frame) -> Iterator[Part]:
+    main = default_settings(rows)
+    for metric, (stem, title, y_label, table) in _METRICS.items():
+        several = panels(main, metric)
+        if several:
+            picture = over_budgets(f"{stem}-{slug(*task)}", f"{title}: {', '.join(task)}.", several, y_label)
+            if metric == BALANCED and len(main) < len(rows):
+                note = f"{picture.note} Further settings have figures below."
+                picture = Picture(picture.stem, picture.title, note, picture.figure)
+            yield picture
+            yield from metric_tables(task, rows, metric, table)
 
 
-def _accuracy(task: tuple[str, str], results: list[Result]) -> Iterator[Part]:
-    main = default_settings(results)
-    yield Picture(
-        f"accuracy-{slug(*task)}",
-        f"Balanced test accuracy over the budget: {', '.join(task)}.",
-        figures.BAND_NOTE + (_FURTHER if len(main) < len(results) else ""),
-        figures.budget_panels(panels_by_ratio(main), figures.BALANCED_LABEL),
-    )
-    yield from metric_tables(task, results, BALANCED, "Balanced test accuracy")
-
-
-def _minority_accuracy(task: tuple[str, str], results: list[Result]) -> Iterator[Part]:
-    panels = panels_by_ratio(default_settings(results), "minority_accuracy")
-    if panels:
-        yield Picture(
-            f"minority-{slug(*task)}",
-            f"Test accuracy on the smallest quarter of the training classes: {', '.join(task)}.",
-            figures.BAND_NOTE,
-            figures.budget_panels(panels, "test accuracy, smallest 25 % of classes"),
-        )
-        title = "Test accuracy on the smallest quarter of classes"
-        yield from metric_tables(task, results, "minority_accuracy", title)
-
-
-def _calibration(task: tuple[str, str], results: list[Result]) -> Iterator[Part]:
-    tables = list(metric_tables(task, results, "calibration_error", "Calibration error", bold=False))
+def _calibration(task: Any, rows: Frame) -> Iterator[Part]:
+    tables = list(metric_tables(task, rows, "calibration_error", "Calibration error", bold=False))
     if tables:
         yield Heading(f"Calibration: {', '.join(task)}", 3)
         yield Text(
@@ -223,8 +162,7 @@ def _calibration(task: tuple[str, str], results: list[Result]) -> Iterator[Part]
         yield from tables
 
 
-def _failures(results: Iterable[Result]) -> Iterator[Part]:
-    failed = [result for result in results if result["status"] == FAILED]
+def _failures(failed: Sequence[Result]) -> Iterator[Part]:
     if failed:
         yield Heading("Failed cells")
         yield Table(
@@ -233,9 +171,9 @@ def _failures(results: Iterable[Result]) -> Iterator[Part]:
             ("method", "setting", "seed", "error", "message"),
             [
                 (
-                    series_name(result),
-                    ", ".join(place_of(result["cell"])),
-                    str(result["cell"]["seed"]),
+                    series_name(cell := result["cell"]),
+                    ", ".join(place_of(cell)),
+                    str(cell["seed"]),
                     result["error"],
                     " ".join(result["message"].split()),
                 )

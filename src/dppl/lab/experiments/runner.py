@@ -8,7 +8,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
@@ -23,8 +23,6 @@ __all__ = ["Summary", "default_jobs", "run_experiment"]
 _Specs = Mapping[tuple[str, str], DatasetSpec]
 
 _SPAWN = multiprocessing.get_context("spawn")
-# Read by numerical libraries when they load; `run_cell` caps those that do not look.
-_THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +105,12 @@ class _Worker:
     def _start(self) -> None:
         self.connection, theirs = _SPAWN.Pipe()
         self._process = _SPAWN.Process(target=_serve, args=(theirs, dict(self._datasets)), daemon=True)
-        with _environment_of_workers():
-            self._process.start()
+        # They ignore SIGINT, which the runner handles for all. Signals can be set in the main thread alone.
+        in_main = threading.current_thread() is threading.main_thread()
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
+        self._process.start()
+        if in_main:
+            signal.signal(signal.SIGINT, handler)
         theirs.close()
 
     def give(self, cell: Cell) -> None:
@@ -142,23 +144,3 @@ def _serve(connection: Connection, datasets: _Specs) -> None:
             connection.send(run_cell(connection.recv(), datasets))
     except (EOFError, OSError):  # the runner is gone
         return
-
-
-@contextmanager
-def _environment_of_workers() -> Iterator[None]:
-    """Start processes with one BLAS thread, which ignore SIGINT: the runner handles it for all."""
-    before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
-    # Signals can be set in the main thread alone.
-    in_main = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
-    try:
-        yield
-    finally:
-        if in_main:
-            signal.signal(signal.SIGINT, handler)
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dppl.lab import simulated_persons
-from dppl.metrics import person_numbers
-
-__all__ = ["made_up_persons", "merged_classes", "moved_classes", "random_rows", "rows_of_classes", "validation_split"]
+__all__ = ["merged_classes", "moved_classes", "random_rows", "rows_of_classes", "validation_split"]
 
 Rows = NDArray[np.int64]
 
@@ -39,20 +34,6 @@ def rows_of_classes(codes: NDArray[np.intp], size: ArrayLike, seed: int) -> Rows
     return np.sort(np.concatenate(chosen)).astype(np.int64)
 
 
-def made_up_persons(
-    X: ArrayLike, y: ArrayLike, number: int, seed: int, **parameters: float
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Draw rows, labels and ids of made-up persons; parameters are those of `simulated_persons`.
-
-    >>> _, y, groups = made_up_persons(np.eye(3), ["a", "b", "c"], 5, seed=0, largest=1)
-    >>> len(y), groups.tolist()
-    (5, [0, 1, 2, 3, 4])
-    """
-    # Not the streams that subsets, examples and their classes are drawn from.
-    given: dict[str, Any] = dict(parameters)
-    return simulated_persons(X, y, number, np.random.default_rng((seed, 3)), **given)
-
-
 def moved_classes(n_classes: int, n_moved: int, seed: int) -> NDArray[np.intp]:
     """Give `n_moved` of the classes, at least two, the name of another of them each; the rest keep theirs.
 
@@ -76,22 +57,13 @@ def merged_classes(n_classes: int, alone: int, groups: int, seed: int) -> NDArra
     return np.minimum(places, alone) if alone else places % groups
 
 
-def validation_split(n: int, share: float, seed: int, groups: ArrayLike | None = None) -> tuple[Rows, Rows]:
+def validation_split(n: int, share: float, seed: int) -> tuple[Rows, Rows]:
     """Split `n` rows at random into a part to fit on and a part of about `share` to measure on, at least a row each.
-
-    With ids of persons in `groups` the parts are of persons, each with all of their rows.
 
     >>> fit, validation = validation_split(10, 0.2, seed=0)
     >>> len(fit), len(validation), sorted([*fit, *validation]) == list(range(10))
     (8, 2, True)
-    >>> validation_split(5, 0.5, seed=0, groups=["u", "v", "u", "v", "u"])
-    (array([1, 3]), array([0, 2, 4]))
     """
-    if groups is not None:
-        persons = person_numbers(groups, n)
-        parts = validation_split(len(np.unique(persons)), share, seed)
-        fit, validation = (np.flatnonzero(np.isin(persons, part)).astype(np.int64) for part in parts)
-        return fit, validation
     order = np.random.default_rng(seed).permutation(n).astype(np.int64)
     size = min(max(1, round(share * n)), n - 1)
     return np.sort(order[size:]), np.sort(order[:size])

@@ -7,19 +7,18 @@ DP-CL: Tobaben, Klasson, Li, Solin, Honkela, arXiv:2411.04680v2, table 1 and app
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.lab.experiments import figures
-from dppl.lab.experiments.methods import ALL_METHODS
+from dppl.lab.experiments.figures import Line, deviations, draw, heat_maps
+from dppl.lab.experiments.frame import BALANCED, Frame, by, frame
+from dppl.lab.experiments.names import pays_again
 from dppl.lab.experiments.rendering import Heading, Part, Picture, Table, Text, slug
 from dppl.lab.experiments.results import Result
-from dppl.lab.experiments.series import BALANCED, budget_name, grouped, pays_again, place_of, position, series_name
 from dppl.lab.experiments.tables import costs, metric_tables, time
 
 __all__ = ["PUBLISHED", "stream_parts"]
@@ -59,6 +58,7 @@ def stream_parts(done: list[Result]) -> Iterator[Part]:
     """Show each stream, and what methods take in time and storage."""
     if not done:
         return
+    rows = frame(done)
     yield Text(
         "Streams: the model after each task t is tested on the test rows of each task i so far, and no task is named "
         "at the test. Average accuracy is the mean of the accuracies a(t, i) over i ≤ t; forgetting is the mean over "
@@ -66,19 +66,15 @@ def stream_parts(done: list[Result]) -> Iterator[Part]:
         "method, with the same budget and other noise, on one task that holds all records; rules of accumulate differ "
         "there by their noise alone. Non-private is mu = 1e6, whose noise is below the rounding of rows."
     )
-    # A chapter for each stream, in the order of the results; within it, an order that no run changes.
-    streams = grouped(done, lambda result: place_of(result["cell"]))
-    for task, group in streams.items():
-        results = sorted(group, key=_place)
+    for task, group in by(rows, "place"):
         yield Heading(", ".join(task))
-        yield from _published(results)
-        yield from _over_tasks(task, results)
-        yield _heat_map(task, results)
+        yield from _published(group)
+        yield from _over_tasks(task, group)
         for metric, title in _METRICS.items():
-            yield from metric_tables(task, results, metric, title, bold=False)
-        private = [result for result in results if result["notion"] != "none"]
+            yield from metric_tables(task, group, metric, title, bold=False)
+        private = group[group["notion"] != "none"]
         # What all tasks cost together, where that is more than the budget of one.
-        if any(map(pays_again, private)):
+        if any(map(pays_again, private["cell"])):
             yield from costs(task, private, "Total mu of a record of the first task, over all published models")
     yield Heading("Time and storage")
     yield Table(
@@ -88,27 +84,18 @@ def stream_parts(done: list[Result]) -> Iterator[Part]:
         ("stream", "method", "fit", "predict", "all at once", "model file (KiB)"),
         [
             (", ".join(task), name, *(time(group, step) for step in ("fit", "predict", "joint")), _kibibytes(group))
-            for task, results in streams.items()
-            for name, group in grouped(sorted(results, key=_place), series_name).items()
+            for task, several in by(rows, "place")
+            for name, group in by(several, "name")
         ],
     )
 
 
-def _place(result: Result) -> tuple[Any, ...]:
-    """Order results as no run does: processes finish at any time."""
-    cell = result["cell"]
-    return (
-        list(ALL_METHODS).index(cell["method"]),
-        cell["stream"]["told"],
-        cell.get("in_all", False),
-        json.dumps(cell["parameters"], sort_keys=True),
-        position(result),
-        cell["seed"],
-    )
+def _kibibytes(rows: Frame) -> str:
+    return f"{median(result['stream']['model_bytes'] for result in rows['result']) / 1024:,.0f}"
 
 
-def _published(results: list[Result]) -> Iterator[Table]:
-    recipe = results[0]["cell"]["stream"]["recipe"]
+def _published(rows: Frame) -> Iterator[Table]:
+    recipe = rows["cell"].iloc[0]["stream"]["recipe"]
     if recipe is not None:
         yield Table(
             f"Published average accuracy after the last task: {recipe}.",
@@ -122,47 +109,33 @@ def _published(results: list[Result]) -> Iterator[Table]:
         )
 
 
-def _over_tasks(task: tuple[str, ...], results: list[Result]) -> Iterator[Picture]:
+def _over_tasks(task: Any, rows: Frame) -> Iterator[Picture]:
+    budgets = [(one["budget"].iloc[0], one) for _, one in rows.groupby("mu")]
     for metric, title in (("average_accuracy", "Average accuracy"), ("forgetting", "Average forgetting")):
-        panels = [
-            (budget, {name: _curves(several, metric) for name, several in grouped(group, series_name).items()})
-            for budget, group in _by_budget(results).items()
-        ]
+        panels = [(budget, [_line(name, one, metric) for name, one in by(group, "label")]) for budget, group in budgets]
         yield Picture(
             f"{slug(metric)}-{slug(*task)}",
             f"{title} over tasks: {', '.join(task)}.",
             "Lines are means over seeds, bands one standard deviation on either side.",
-            figures.over_tasks(panels, title.lower()),
+            draw(panels, title.lower(), "tasks so far", summary=deviations),
         )
-
-
-def _heat_map(task: tuple[str, ...], results: list[Result]) -> Picture:
-    budgets = _by_budget(results)
-    budget = list(budgets)[(len(budgets) - 1) // 2]
-    maps = [(name, _matrix(group)) for name, group in grouped(budgets[budget], series_name).items()]
-    return Picture(
+    budget, group = budgets[(len(budgets) - 1) // 2]
+    yield Picture(
         f"tasks-{slug(*task)}",
         f"Accuracy on each task after each task, {budget}: {', '.join(task)}.",
         "Means over seeds.",
-        figures.heat_maps(maps),
+        heat_maps([(name, _matrix(one)) for name, one in by(group, "label")]),
     )
 
 
-def _by_budget(results: Iterable[Result]) -> dict[str, list[Result]]:
-    return grouped(sorted(results, key=position), budget_name)
+def _line(label: str, rows: Frame, metric: str) -> Line:
+    """Return the values of the seeds after each task."""
+    seeds = [result["stream"][metric] for result in rows["result"]]
+    return Line(label, dict(enumerate(zip(*seeds, strict=True), 1)), method=rows["method"].iloc[0])
 
 
-def _curves(results: list[Result], metric: str) -> NDArray[np.float64]:
-    """Return a row for each seed, with a value for each task."""
-    return np.array([result["stream"][metric] for result in results])
-
-
-def _matrix(results: list[Result]) -> NDArray[np.float64]:
+def _matrix(rows: Frame) -> NDArray[np.float64]:
     """Return mean accuracies on task i after task t; NaN where i comes after t."""
-    several = [result["stream"]["accuracies"] for result in results]
-    full = [[[*row, *[np.nan] * (len(rows) - len(row))] for row in rows] for rows in several]
+    several = [result["stream"]["accuracies"] for result in rows["result"]]
+    full = [[[*row, *[np.nan] * (len(matrix) - len(row))] for row in matrix] for matrix in several]
     return np.asarray(np.mean(full, axis=0))
-
-
-def _kibibytes(results: list[Result]) -> str:
-    return f"{median(result['stream']['model_bytes'] for result in results) / 1024:,.0f}"

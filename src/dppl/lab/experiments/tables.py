@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean, median, stdev
 
 from dppl.kernel.privacy.budgets import rounded_up
+from dppl.lab.experiments.figures import Line
+from dppl.lab.experiments.frame import Frame, by, lines, ratios
+from dppl.lab.experiments.names import budgets_note, rounding_aside
 from dppl.lab.experiments.rendering import Heading, Part, Table
-from dppl.lab.experiments.results import Result
-from dppl.lab.experiments.series import (
-    BALANCED,
-    Series,
-    best,
-    budget_name,
-    budgets_note,
-    by_task,
-    examples_of,
-    grouped,
-    name_with_pool,
-    pool_name,
-    position,
-    ratio_name,
-    ratios,
-    rounding_aside,
-    series,
-    series_name,
-    setting_name,
-)
 from dppl.metrics import difference_error, is_ahead
 
 __all__ = ["costs", "metric_tables", "sizes_and_times", "time", "winners"]
@@ -42,138 +25,32 @@ _BOLD = (
 )
 
 
-def winners(done: list[Result]) -> Iterator[Part]:
+def winners(rows: Frame) -> Iterator[Part]:
     """Name the best private method of each setting, wrong examples aside: one table for all data sets."""
-    done = [result for result in done if examples_of(result)["wrong"] is None]
-    # Columns are imbalance ratios; rows are data sets and budgets.
-    names = list(ratios(done))
-    budgets = [result["cell"]["budget"] for result in done]
+    rows = rows[rows["wrong"] == ""]
+    names = list(ratios(rows))
     yield Heading("Winner per setting and budget")
     yield Table(
         "Best private method by mean balanced test accuracy.",
-        f"Among methods under add-remove with nothing tuned on private records. {budgets_note(budgets)} A "
+        "Among methods under add-remove with nothing tuned on private records. "
+        f"{budgets_note(cell['budget'] for cell in rows['cell'])} A "
         "winner is named with its mean and, in brackets, how far the next one is behind, ± the standard error of that "
         "difference; none where it is below two standard errors, or known from one seed alone. Chosen by looking at "
         "test records, so no guarantee covers a choice by this table.",
-        ("data set", "encoder", "budget", *map(ratio_name, names)),
+        ("data set", "encoder", "budget", *names),
         [
-            (*task, budget, *(_winner(ratios(results).get(ratio, []), mu) for ratio in names))
-            for task, results in by_task(done).items()
-            for mu, budget in _budgets(results).items()
+            (*task, budget, *(_winner(ratios(group).get(name), mu) for name in names))
+            for task, group in by(rows, "dataset", "encoder")
+            for mu, budget in _budgets(group).items()
         ],
     )
 
 
-def metric_tables(
-    task: tuple[str, ...], results: list[Result], metric: str, title: str, *, bold: bool = True
-) -> Iterator[Table]:
-    """Give the means of a metric over seeds: a table for each imbalance ratio, a row for each method."""
-    for group in ratios(results).values():
-        several = _series(group, metric)
-        if not several:
-            continue
-        # Bold in a column is whatever the best is not clearly ahead of.
-        leading = {(label, mu) for mu in _budgets(group) for label in _leading(several, mu)} if bold else set()
-        seeds = sorted({result["cell"]["seed"] for result in group})
-        usual = _usual_seeds(several)
-        note = f"{_MEANS} Seeds: {_listed(seeds)}; {usual} of them, or n where (n) stands."
-        values = {
-            (one.label, mu): _mean_sd(one.at(mu), usual, bold=(one.label, mu) in leading)
-            for one in several
-            for mu in _budgets(group)
-        }
-        yield _by_budget(task, group, several, title, (note, *([_BOLD] if bold else [])), values)
-
-
-def _listed(seeds: list[int]) -> str:
-    """Say which seeds they are, as a range where none is missing."""
-    if len(seeds) > 3 and seeds == list(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]} to {seeds[-1]}"
-    return ", ".join(map(str, seeds))
-
-
-def costs(task: tuple[str, ...], results: list[Result], title: str) -> Iterator[Table]:
-    """Give what all tasks cost together, which no seed changes: a table for each imbalance ratio."""
-    for group in ratios(results).values():
-        several = _series(group, "total_mu")
-        values = {
-            (one.label, mu): rounded_up(rounding_aside(max(one.at(mu))), 4) if one.at(mu) else _NONE
-            for one in several
-            for mu in _budgets(group)
-        }
-        yield _by_budget(task, group, several, title, ("Rounded up.",), values)
-
-
-def _by_budget(
-    task: tuple[str, ...],
-    group: list[Result],
-    several: list[Series],
-    title: str,
-    notes: Sequence[str],
-    values: Mapping[tuple[str, float], str],
-) -> Table:
-    """Make a table with a row for each method and a column for each budget, from texts by label and mu."""
-    budgets = _budgets(group)
-    first, *more = notes
-    return Table(
-        f"{title}: {', '.join(task)}, {setting_name(group[0])}.",
-        " ".join([first, budgets_note(result["cell"]["budget"] for result in group), *more]),
-        ("method", "guarantee", "public rows", *budgets.values()),
-        [
-            (
-                one.label,
-                one.promise,
-                " or ".join(f"{n:,}" if n else "none" for n in sorted(one.n_public)),
-                *(values[one.label, mu] for mu in budgets),
-            )
-            for one in several
-        ],
-    )
-
-
-def sizes_and_times(done: list[Result]) -> Iterator[Table]:
-    """Give the sizes of classes, and what a fit takes."""
-    # Class sizes are those of one seed: another one draws other rows in the same numbers.
-    tasks = by_task(done)
-    yield Table(
-        "Records per class by imbalance ratio: median and mean (as DPPL-v1, table 1).",
-        "Of the training subset of the first seed.",
-        ("data set", "encoder", "class sizes", "classes", "records", "median", "mean", "smallest", "largest"),
-        [
-            (*task, ratio_name(ratio), *_sizes(group[0]["data"]["class_sizes"]))
-            for task, results in tasks.items()
-            for ratio, group in ratios(results).items()
-        ],
-    )
-    yield Table(
-        "Seconds of one training and its evaluation (as DPPL-v1, table 2).",
-        "Medians over all cells of a method, in a process with one BLAS thread; wall clock, and CPU in brackets. "
-        "Memory is the largest resident size of the process during a cell, with data and libraries. Where processes "
-        "share the machine, trust the CPU times.",
-        ("data set", "method", "search", "fit", "predict", "peak memory (MiB)"),
-        [
-            (dataset, name, *_times(group))
-            for (dataset, _), results in tasks.items()
-            for name, group in grouped(results, series_name).items()
-        ],
-    )
-
-
-def _series(results: list[Result], metric: str = BALANCED) -> list[Series]:
-    """Collect results into series, with the names of public pools where there are several."""
-    pools = {pool_name(result["cell"]["pool"]) for result in results if result["cell"]["pool"]}
-    return series(results, metric, name=name_with_pool if len(pools) > 1 else None)
-
-
-def _budgets(results: Iterable[Result]) -> dict[float, str]:
-    """Return the names of the budgets by their position, ascending."""
-    groups = grouped((result for result in results if result["e"] is not None), position)
-    return {mu: " or ".join(dict.fromkeys(map(budget_name, groups[mu]))) for mu in sorted(groups)}
-
-
-def _winner(results: list[Result], mu: float) -> str:
+def _winner(rows: Frame | None, mu: float) -> str:
+    if rows is None:
+        return _NONE
     # Methods under replace-one make another promise, so they cannot win.
-    ranked = best((one for one in _series(results) if one.adjacency == "add-remove"), mu)
+    ranked = _best(lines(rows[rows["adjacency"] == "add-remove"], name=_label(rows)), mu)
     if not ranked:
         return _NONE
     (first, value), *others = ranked
@@ -181,51 +58,148 @@ def _winner(results: list[Result], mu: float) -> str:
     if not others:
         return text
     second, next_value = others[0]
-    error = difference_error(first.at(mu), second.at(mu))
+    error = difference_error(first.values[mu], second.values[mu])
     margin = f"+{value - next_value:.3f}" + ("" if error is None else f" ± {error:.3f}")
-    if all(is_ahead(first.at(mu), other.at(mu)) for other, _ in others):
+    if all(is_ahead(first.values[mu], other.values[mu]) for other, _ in others):
         return f"{text} ({margin})"
     return f"none: {text} ({margin} to {second.label})"
 
 
-def _leading(several: Iterable[Series], mu: float) -> Iterator[str]:
-    """Yield the labels of the best private methods."""
-    ranked = [one for one, _ in best(several, mu)]
+def _best(several: Sequence[Line], mu: float) -> list[tuple[Line, float]]:
+    """Return the private lines that have a value at mu, with their means to three digits, the best first.
+
+    Tuned ones are left out: they saw the private data once more than their budget says.
+    """
+    there = [one for one in several if one.private and not one.tuned and mu in one.values]
+    return sorted([(one, round(fmean(one.values[mu]), 3)) for one in there], key=lambda item: -item[1])
+
+
+def metric_tables(task: tuple[str, ...], rows: Frame, metric: str, title: str, *, bold: bool = True) -> Iterator[Table]:
+    """Give the means of a metric over seeds: a table for each imbalance ratio, a row for each method."""
+    for group in ratios(rows).values():
+        several = lines(group, metric, _label(group))
+        if not several:
+            continue
+        leading = {(one.label, mu) for mu in _budgets(group) for one in _leading(several, mu)} if bold else set()
+        seeds = sorted(set(group["seed"]))
+        listed = f"{seeds[0]} to {seeds[-1]}"
+        if len(seeds) <= 3 or seeds != list(range(seeds[0], seeds[-1] + 1)):
+            listed = ", ".join(map(str, seeds))
+        # How many seeds most methods have; where that is a tie, the larger number.
+        counts = Counter(max(map(len, one.values.values())) for one in several)
+        usual = max(counts, key=lambda n: (counts[n], n))
+
+        def text(one: Line, mu: float, leading: set[tuple[str, float]] = leading, usual: int = usual) -> str:
+            values = one.values.get(mu if one.private else 0.0)
+            if not values:
+                return _NONE
+            mean = f"{fmean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")
+            mean = f"**{mean}**" if (one.label, mu) in leading else mean
+            return mean + ("" if len(values) == usual else f" ({len(values)})")
+
+        note = f"{_MEANS} Seeds: {listed}; {usual} of them, or n where (n) stands."
+        yield _by_budget(task, group, metric, title, (note, *([_BOLD] if bold else [])), text)
+
+
+def _leading(several: Sequence[Line], mu: float) -> Iterator[Line]:
+    """Yield the best private line, and those that it is not clearly ahead of."""
+    ranked = [one for one, _ in _best(several, mu)]
     for one in ranked:
-        first, values = ranked[0].at(mu), one.at(mu)
+        first, values = ranked[0].values[mu], one.values[mu]
         error = difference_error(first, values) or 0.0
         if round(fmean(first) - fmean(values), 3) <= max(_ALIKE, 2 * error):
-            yield one.label
+            yield one
 
 
-def _usual_seeds(several: Iterable[Series]) -> int:
-    """Return how many seeds most methods have; where that is a tie, the larger number."""
-    counts = Counter(max(map(len, one.values.values())) for one in several)
-    return max(counts, key=lambda n: (counts[n], n))
+def costs(task: tuple[str, ...], rows: Frame, title: str) -> Iterator[Table]:
+    """Give what all tasks cost together, which no seed changes: a table for each imbalance ratio."""
+
+    def text(one: Line, mu: float) -> str:
+        return rounded_up(rounding_aside(max(one.values[mu])), 4) if mu in one.values else _NONE
+
+    for group in ratios(rows).values():
+        yield _by_budget(task, group, "total_mu", title, ("Rounded up.",), text)
 
 
-def _mean_sd(values: list[float], usual: int, *, bold: bool) -> str:
-    if not values:
-        return _NONE
-    spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
-    text = f"{fmean(values):.3f}{spread}"
-    return (f"**{text}**" if bold else text) + ("" if len(values) == usual else f" ({len(values)})")
+def _by_budget(
+    task: tuple[str, ...],
+    group: Frame,
+    metric: str,
+    title: str,
+    notes: tuple[str, ...],
+    text: Callable[[Line, float], str],
+) -> Table:
+    """Make a table with a row for each method and a column for each budget."""
+    budgets, name, measured = _budgets(group), _label(group), group.dropna(subset=[metric])
+    # Too few records for an imbalance ratio leave another one.
+    first = group.iloc[0]
+    sizes = [size for size in first["sizes"] if size > 0]
+    reached = max(sizes) / min(sizes)
+    short = f" (reached: {reached:.3g})" if reached < 0.9 * first["ratio"] else ""
+
+    def heads(one: Line) -> tuple[str, str, str]:
+        of_line = measured[measured[name] == one.label]
+        public = " or ".join(f"{n:,}" if n else "none" for n in sorted(set(of_line["n_public"])))
+        return one.label, of_line["promise"].iloc[0], public
+
+    return Table(
+        f"{title}: {', '.join(task)}, {first['ratio_name']}{short}.",
+        " ".join([notes[0], budgets_note(cell["budget"] for cell in group["cell"]), *notes[1:]]),
+        ("method", "guarantee", "public rows", *budgets.values()),
+        [(*heads(one), *(text(one, mu) for mu in budgets)) for one in lines(group, metric, name)],
+    )
 
 
-def _sizes(sizes: list[int]) -> list[str]:
-    numbers = (len(sizes), sum(sizes), median(sizes), round(fmean(sizes), 1), min(sizes), max(sizes))
-    return [f"{number:g}" for number in numbers]
+def _label(rows: Frame) -> str:
+    """Name the column of labels: with the names of public pools where there are several."""
+    return "label_with_pool" if len(set(rows["pool_name"]) - {""}) > 1 else "label"
 
 
-def _times(results: list[Result]) -> list[str]:
-    memory = median(result["peak_memory_mib"] for result in results)
-    return [*(time(results, step) for step in ("tune", "fit", "predict")), f"{memory:.0f}"]
+def _budgets(rows: Frame) -> dict[float, str]:
+    """Return the names of the budgets by mu, ascending."""
+    private = rows[rows["private"]]
+    return {mu: " or ".join(dict.fromkeys(names)) for mu, names in private.groupby("mu")["budget"]}
 
 
-def time(results: list[Result], step: str) -> str:
+def sizes_and_times(rows: Frame) -> Iterator[Table]:
+    """Give the sizes of classes, and what a fit takes."""
+    # Class sizes are those of one seed: another one draws other rows in the same numbers.
+    yield Table(
+        "Records per class by imbalance ratio: median and mean (as DPPL-v1, table 1).",
+        "Of the training subset of the first seed.",
+        ("data set", "encoder", "class sizes", "classes", "records", "median", "mean", "smallest", "largest"),
+        [
+            (*task, ratio, *(f"{number:g}" for number in _numbers(group["sizes"].iloc[0])))
+            for task, several in by(rows, "dataset", "encoder")
+            for ratio, group in ratios(several).items()
+        ],
+    )
+    yield Table(
+        "Seconds of one training and its evaluation (as DPPL-v1, table 2).",
+        "Medians over all cells of a method, in a process with one BLAS thread; wall clock, and CPU in brackets. "
+        "Memory is the largest resident size of the process so far, with data and libraries. Where processes "
+        "share the machine, trust the CPU times.",
+        ("data set", "method", "search", "fit", "predict", "peak memory (MiB)"),
+        [
+            (
+                dataset,
+                name,
+                *(time(group, step) for step in ("tune", "fit", "predict")),
+                f"{group['memory'].median():.0f}",
+            )
+            for (dataset, _), several in by(rows, "dataset", "encoder")
+            for name, group in by(several, "name")
+        ],
+    )
+
+
+def _numbers(sizes: list[int]) -> tuple[float, ...]:
+    return len(sizes), sum(sizes), median(sizes), round(fmean(sizes), 1), min(sizes), max(sizes)
+
+
+def time(rows: Frame, step: str) -> str:
     """Return the medians of wall clock and CPU seconds of a step."""
-    seconds = [result["seconds"] for result in results if f"{step}_wall" in result["seconds"]]
-    if not seconds:
+    if f"{step}_wall" not in rows or rows[f"{step}_wall"].isna().all():
         return _NONE
-    wall, cpu = (median(one[f"{step}_{clock}"] for one in seconds) for clock in ("wall", "cpu"))
+    wall, cpu = (rows[f"{step}_{clock}"].median() for clock in ("wall", "cpu"))
     return f"{wall:.3g} ({cpu:.3g})"

@@ -5,7 +5,6 @@ import json
 import os
 import sys
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -79,13 +78,6 @@ def write_dataset(folder, seed):
     return path, {}
 
 
-def write_arrays(folder, seed):
-    np.save(folder / "t_x.npy", np.random.default_rng(seed).normal(size=(N, 4)))
-    np.save(folder / "t_y.npy", np.arange(N) % 2)
-    os.utime(folder / "t_x.npy", (0, seed))
-    return folder, {"split": "t"}
-
-
 WRITERS = {
     "csv": (write_csv, TinyTexts),
     "jsonl": (write_jsonl, TinyTexts),
@@ -94,7 +86,6 @@ WRITERS = {
     "listed images": (write_listed_images, TinyImages),
     "parquet": (write_parquet, TinyTexts),
     "datasets": (write_dataset, TinyTexts),
-    "arrays": (write_arrays, lambda: None),
 }
 
 

@@ -1,6 +1,5 @@
 """Folders of shards, on this machine and behind URLs: one order, one table, and what does not fit together refused."""
 
-import os
 import pickle
 import shutil
 import subprocess
@@ -14,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import dppl
-from data.stores import running_store
 from dppl import Ledger, PublicData
 from dppl._metadata import LATTICE
 from dppl.continual import ContinualDiscriminant
 from dppl.errors import DpplError, InputError, MissingExtra, ParameterError
 from dppl.io import EmbeddingTable, _places, convert_table, read_ids, read_table, write_table
-from dppl.io._places import Place, natural, shown_as
+from dppl.io._places import natural, open_place, shown_as
 from dppl.kernel.lattice import Lattice
+from stores import running_store
 
 SECRET = "topsecret"
 COUNTS = [4, 3, 5, 1, 2, 4, 4, 4, 4, 4, 6, 2]  # twelve shards: names as texts would put 10 and 11 before 2
@@ -130,10 +129,18 @@ def test_every_layout_is_one_table_wherever_it_lies(layout, where, folder, place
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_order_does_not_depend_on_that_of_the_folder(layout, folder, monkeypatch):
-    path = layout(folder)
-    names = os.listdir
-    for order in (sorted, lambda found: sorted(found)[::-1], lambda found: sorted(found, key=lambda name: name[::-1])):
-        monkeypatch.setattr(_places.os, "listdir", lambda path, order=order: order(names(path)))
+    path, listed = layout(folder), _places.fs.LocalFileSystem.get_file_info
+
+    class Turned(_places.fs.LocalFileSystem):
+        order: staticmethod
+
+        def get_file_info(self, sought):
+            found = listed(self, sought)
+            return type(self).order(found) if isinstance(found, list) else found
+
+    monkeypatch.setattr(_places, "_HERE", Turned())
+    for order in (list, lambda found: found[::-1], lambda found: sorted(found, key=lambda one: one.path[::-1])):
+        Turned.order = staticmethod(order)
         table = read_table(path, ids="url")
         np.testing.assert_array_equal(table.to_array(), ROWS)
         assert table.ids == URLS
@@ -425,7 +432,7 @@ def test_no_form_of_a_password_is_shown(url):
 
 def test_a_place_shows_no_password_where_it_is_logged(places, folder):
     url = places(flat(folder), "s3")
-    assert SECRET not in repr(Place.of(url)) + repr(read_table(url).fragments()[0])
+    assert SECRET not in repr(open_place(url)) + repr(read_table(url).fragments()[0])
 
 
 def test_paths_that_look_like_urls_are_left_as_they_are(tmp_path):

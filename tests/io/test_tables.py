@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dppl.errors import InputError, ParameterError
-from dppl.io import EmbeddingTable, align_labels, read_classes, read_table, write_table
-from dppl.io.fragments import _list_rows
+from dppl.io import EmbeddingTable, read_classes, read_table, write_table
+from dppl.io.fragments import _parquet_rows
 from dppl.io.labels import as_labels
+from dppl.kernel.reading import class_codes
 from dppl.lab import long_tailed
 from loops import loop
 
@@ -233,7 +234,7 @@ def test_a_slice_of_arrow_lists_gives_its_own_rows(tmp_path, dtype, kind):
     """Parquet gives whole arrays, but nothing in Arrow promises that."""
     rows = rows_of(9, 3, dtype)
     part = arrow_rows(rows, kind).slice(4, 3)
-    assert np.array_equal(_list_rows(part, 3, rows.dtype, tmp_path, "x"), rows[4:7])
+    assert np.array_equal(_parquet_rows(part, 3, rows.dtype, tmp_path, "x"), rows[4:7])
 
 
 @pytest.mark.parametrize("kind", ["list", "large"])
@@ -458,6 +459,10 @@ ODD = {
 USUAL = {"integers": ["3", "-1", "0", "3", "12"], "words": ["cat", "dog", "both, really", "größe", "cat"]}
 
 
+def codes_of(labels, classes):
+    return class_codes(labels, np.array(classes), "ignore")
+
+
 def labels_of_text(folder, suffix, contents):
     """The labels that `read_table` reads from lines of bytes, or from the column or array that holds them."""
     path = folder / f"l{suffix}"
@@ -486,15 +491,13 @@ def test_an_odd_text_changes_no_other_label(tmp_path, suffix, usual, odd, place)
     assert after.dtype == before.dtype
     assert type(after[place]) is str
     assert np.delete(after, place).tolist() == before.tolist()
-    for classes in ([3, 0, -1], ["3", "0", "cat"]):
-        aligned, public = align_labels(after, classes)
-        alone, _ = align_labels(before, classes)
-        assert aligned.dtype == alone.dtype
-        assert np.delete(aligned, place).tolist() == alone.tolist()
-        assert (alone == public[0]).any() == (usual == "integers")
-        assert aligned[place] not in public
     # Only what a file may hold around a text is taken away.
     bare = (odd, suffix) == ("quoted", ".csv") or (odd == "byte order mark" and suffix != ".parquet")
+    for classes in ([3, 0, -1, 1], ["3", "0", "cat", "1"]):
+        codes, alone = codes_of(after, classes), codes_of(before, classes)
+        assert np.delete(codes, place).tolist() == alone.tolist()
+        assert (alone == 0).any() == (usual == "integers")
+        assert codes[place] == (3 if bare else -1)
     assert (after[place] == "1") == bare
 
 
@@ -519,9 +522,9 @@ def test_an_odd_string_of_numpy_changes_no_other_label(tmp_path, suffix, usual, 
     assert before.tolist() == USUAL[usual]
     assert np.delete(after, place).tolist() == before.tolist()
     assert after[place] == odd.rstrip("\0")
-    aligned, public = align_labels(after, [3, 0, -1])
-    assert np.delete(aligned, place).tolist() == align_labels(before, [3, 0, -1])[0].tolist()
-    assert aligned[place] not in public
+    codes = codes_of(after, [3, 0, -1])
+    assert np.delete(codes, place).tolist() == codes_of(before, [3, 0, -1]).tolist()
+    assert codes[place] == -1
 
 
 @loop("place", [0, 2, 4])
@@ -557,8 +560,7 @@ def test_an_odd_value_of_a_column_changes_no_other_label(tmp_path, type_, odd, e
     assert np.delete(after, place).tolist() == usual
     assert after[place] == ("" if text else -(2**63))
     for classes in ([1, 0, -1, 2**63 - 1, -(2**63) + 1], ["1", "cat", "-1"]):
-        aligned, public = align_labels(after, classes)
-        assert aligned[place] not in public
+        assert codes_of(after, classes)[place] == -1
 
 
 def test_the_largest_integers_of_a_column_are_read_as_they_are(tmp_path):
@@ -583,8 +585,8 @@ def test_a_long_label_is_held_once(tmp_path, suffix):
     tracemalloc.start()
     try:
         labels = labels_of_text(tmp_path, suffix, contents)
-        align_labels(labels, [1, 2])
-        align_labels(labels, ["1", "2"])
+        codes_of(labels, [1, 2])
+        codes_of(labels, ["1", "2"])
         long_tailed(labels, 1, 0)
         write_table(tmp_path / "b.parquet", rows_of(1001, 2), labels)
         most = tracemalloc.get_traced_memory()[1]
@@ -1042,35 +1044,6 @@ def test_class_lists_must_exist(tmp_path):
     refused(lambda: read_classes(tmp_path), str(tmp_path))
 
 
-INTEGERS = st.integers(-(2**63), 2**63 - 1)
-
-
-@given(st.lists(st.one_of(INTEGERS, st.integers(-5, 5))), st.lists(INTEGERS, min_size=1, unique=True))
-def test_aligning_keeps_which_label_is_which_class(labels, classes):
-    y, public = np.array(labels, dtype=np.int64), np.array(classes, dtype=np.int64)
-    truth = y[:, None] == public[None]
-    for records in (y, y.astype(str), y.astype(str).astype(object)):
-        for names in (public, public.astype(str)):
-            aligned, same = align_labels(records, names)
-            assert (aligned.dtype.kind == "i") == (names.dtype.kind == "i")
-            assert same.dtype == names.dtype
-            assert {type(label) for label in aligned.tolist()} <= {type(names.tolist()[0])}
-            assert same.tolist() == names.tolist()
-            assert np.array_equal(aligned[:, None] == same[None], truth)
-
-
-@given(
-    st.lists(st.one_of(TEXT, st.sampled_from(["1.0", "+1", " 1", "01", "1_0", "", "-", "-0", "9" * 30, "١"]))),
-    st.lists(st.one_of(INTEGERS, st.integers(-3, 3)), min_size=1, unique=True),
-)
-def test_text_that_is_no_integer_is_in_no_class(texts, classes):
-    known = {str(name) for name in classes}
-    for kind in (np.str_, object):
-        aligned, public = align_labels(np.array(texts, dtype=kind), classes)
-        assert aligned.dtype == public.dtype == np.int64
-        assert [label in classes for label in aligned.tolist()] == [text in known for text in texts]
-
-
 def test_text_files_of_labels_and_classes_fit_together(tmp_path):
     """Labels are text, whatever they hold; the class list decides."""
     np.save(tmp_path / "a.npy", rows_of(3, 2))
@@ -1078,15 +1051,12 @@ def test_text_files_of_labels_and_classes_fit_together(tmp_path):
     (tmp_path / "classes.txt").write_text("1\n2\n")
     table = read_table(tmp_path / "a.npy", labels=tmp_path / "l.txt")
     assert_texts(table.y, ["2", SECRET, "1"])
-    y, classes = align_labels(table.y, read_classes(tmp_path / "classes.txt"))
-    assert classes.tolist() == [1, 2]
-    assert y.tolist() == [2, -1, 1]
+    assert codes_of(table.y, read_classes(tmp_path / "classes.txt")).tolist() == [1, -1, 0]
 
 
 @pytest.mark.parametrize("bad", [[0.5], [[1]], 3, [SECRET.encode()], [[1], [1, 2]], np.array([SECRET, 2], object)])
-def test_align_labels_refuses_other_types(bad):
-    refused(lambda: align_labels(bad, [1, 2]), "y must")
-    refused(lambda: align_labels([1, 2], bad), "classes must")
+def test_labels_of_other_types_are_refused(bad):
+    refused(lambda: as_labels(bad), "y must")
 
 
 def test_as_labels_copies_nothing_that_fits():

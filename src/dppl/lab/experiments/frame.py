@@ -1,0 +1,146 @@
+"""Finished cells as a data frame of pandas: a row each, in an order that no run changes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+from dppl._optional import optional
+from dppl.lab.experiments.config import NATURAL
+from dppl.lab.experiments.figures import Line
+from dppl.lab.experiments.methods import ALL_METHODS
+from dppl.lab.experiments.names import (
+    budget_name,
+    dataset_name,
+    encoder_name,
+    place_of,
+    pool_name,
+    position,
+    ratio_name,
+    series_name,
+)
+from dppl.lab.experiments.results import Result
+
+BALANCED = "balanced_accuracy"
+# The K that stands for all in figures that compare methods.
+_MAIN_K = 5
+
+Frame: TypeAlias = Any  # pandas.DataFrame
+
+
+def frame(results: Iterable[Result]) -> Frame:
+    """Return a row for each result, with its metrics and seconds as columns."""
+    results = list(results)
+    several = len({result["notion"] for result in results} - {"none"}) > 1
+    rows = sorted((_row(result, several) for result in results), key=lambda row: row.pop("order"))
+    return optional("pandas", "pandas", "lab").DataFrame(rows)
+
+
+def _row(result: Result, several_notions: bool) -> dict[str, Any]:
+    cell, pool, notion = result["cell"], result["cell"]["pool"], result["notion"]
+    start = cell.get("examples") or {"source": None, "wrong": None, "used": False}
+    mark = f", {notion}" if several_notions and notion != "none" else ""
+    name = series_name(cell, mark)
+    private, place, k = cell["budget"] is not None, position(cell["budget"]), cell["parameters"].get("n_prototypes")
+    exact = "exact" if result["exact"] else "floating point"
+    source, stream = str(start["source"] or ""), cell.get("stream", {})
+    # Numbers in parameters count as numbers: top-10 follows top-2.
+    parameters = re.sub(r"\d+", lambda digits: digits[0].zfill(9), json.dumps(cell["parameters"], sort_keys=True))
+    order = (
+        *(not private, list(ALL_METHODS).index(cell["method"]), notion),
+        # From zero first, then from right examples, then from wrong ones.
+        *(start["used"], start["wrong"] or "", len(source), source, stream.get("told", False)),
+        *(cell.get("in_all", False), parameters, cell["trials"], place, cell["seed"]),
+    )
+    # A column of its own for what groups, selects or is shown; `cell` has the rest.
+    return {
+        "order": order,
+        "cell": cell,
+        "result": result,
+        "name": series_name(cell),
+        "label": name,
+        "label_with_pool": name if pool is None else f"{name}, {pool_name(pool)}",
+        "method": cell["method"],
+        "private": private,
+        "tuned": result["tuned"],
+        "notion": notion,
+        "mark": mark,
+        "promise": "none" if notion == "none" else f"{notion}, {result['adjacency']}, {exact}",
+        "adjacency": result["adjacency"],
+        "dataset": dataset_name(cell),
+        "encoder": encoder_name(cell),
+        "place": place_of(cell),
+        "ratio": 0.0 if cell["ir"] == NATURAL else float(cell["ir"]),
+        "ratio_name": ratio_name(cell["ir"]),
+        "mu": place,
+        "budget": budget_name(cell["budget"]),
+        "seed": cell["seed"],
+        "pool": "" if pool is None else str(pool["name"]),
+        "pool_name": "" if pool is None else pool_name(pool),
+        "pool_rows": 0.0 if pool is None else float(pool["rows"] or "inf"),
+        "n_public": result["data"]["n_public"] or 0,
+        "k": 0 if k is None else k,
+        "source": source,
+        "wrong": start["wrong"] or "",
+        "used": start["used"],
+        "sizes": result["data"]["class_sizes"],
+        **result["metrics"],
+        **result.get("seconds", {}),
+        "memory": result.get("peak_memory_mib"),
+    }
+
+
+def by(rows: Frame, *names: str) -> Iterator[tuple[Any, Frame]]:
+    """Group rows by columns, in order of appearance."""
+    yield from rows.groupby(names[0] if len(names) == 1 else list(names), sort=False)
+
+
+def ratios(rows: Frame) -> dict[str, Frame]:
+    """Group by imbalance ratio, by its name: natural class sizes first, then ascending."""
+    return {group["ratio_name"].iloc[0]: group for _, group in rows.groupby("ratio")}
+
+
+def lines(rows: Frame, metric: str = BALANCED, name: str = "label", x: str = "mu") -> list[Line]:
+    """Collect the values of all seeds by label and mu, or another column; rows without the metric are left out."""
+    if metric not in rows:
+        return []
+    return [
+        Line(
+            text,
+            {place: values.tolist() for place, values in one.groupby(x)[metric]},
+            method=one["method"].iloc[0],
+            private=bool(one["private"].iloc[0]),
+            tuned=bool(one["tuned"].iloc[0]),
+        )
+        for text, one in by(rows.dropna(subset=[metric]), name)
+    ]
+
+
+def panels(rows: Frame, metric: str = BALANCED, name: str = "label") -> list[tuple[str, list[Line]]]:
+    """Return the lines of each imbalance ratio at which the metric was measured."""
+    several = [(ratio, lines(group, metric, name)) for ratio, group in ratios(rows).items()]
+    return [panel for panel in several if panel[1]]
+
+
+def default_settings(rows: Frame) -> Frame:
+    """Leave out what has figures of its own.
+
+    These are further pools and their sizes, K of top-K but 1 and one other, and what right examples are compared with.
+    """
+    ks = sorted(set(rows.loc[(rows["method"] == "public-topk") & (rows["k"] > 0), "k"]))
+    main = _MAIN_K if _MAIN_K in ks else ks[len(ks) // 2] if ks else 0
+    rows = main_pool(rows)
+    usual_k = (rows["method"] != "public-topk") | rows["k"].isin([main, 1, 0])
+    return rows[usual_k & (rows["used"] | (rows["source"] == "")) & (rows["wrong"] == "")]
+
+
+def main_pool(rows: Frame) -> Frame:
+    """Leave out all public pools but the largest, or the first of several such."""
+    read = rows[rows["pool"] != ""]
+    if read.empty:
+        return rows
+    main = read.loc[read["pool_rows"].idxmax()]
+    same = (rows["pool"] == main["pool"]) & (rows["pool_rows"] == main["pool_rows"])
+    return rows[(rows["pool"] == "") | same]
