@@ -21,7 +21,7 @@ from dppl.lab import ProjectedPrototypes
 
 BUDGETS = {"1": ApproxDP(1.0, 1e-5), "8": ApproxDP(8.0, 1e-5), "no noise": GaussianDP(1e4)}
 HEADS = {"mean": MeanPrototypes, "public": PublicPrototypes}
-FORMS = ("without", "released-first", "episodes")
+FORMS = ("without", "with")
 COMPONENTS, PUBLIC_ROWS = 128, 10_000
 
 
@@ -69,7 +69,7 @@ def build(head, form, budget, classes, seed):
     """Return the classifier."""
     if form == "without":
         return HEADS[head](budget, classes, random_state=seed)
-    return ProjectedPrototypes(budget, classes, form=form, head=head, n_components=COMPONENTS, random_state=seed)
+    return ProjectedPrototypes(budget, classes, head=head, n_components=COMPONENTS, random_state=seed)
 
 
 def drawn(results, file):

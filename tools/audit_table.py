@@ -220,7 +220,6 @@ CONFIGURATIONS = (
     fitted(ContinualPrototypes(GaussianDP(2.0), _TWO)),
     fitted(ContinualDiscriminant(GaussianDP(2.0), _TWO)),
     fitted(ProjectedPrototypes(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
-    fitted(ProjectedPrototypes(GaussianDP(2.0), _TWO, form="episodes", n_episodes=1, **_STEPS)),
     stream(ContinualPrototypes(GaussianDP(2.0), _ONE, noise="tree", max_tasks=8)),
     stream(ContinualPrototypes(GaussianDP(2.0), _ONE, noise="toeplitz", max_tasks=8)),
     fitted(ContinualEnsemble(GaussianDP(2.0), _TWO, head_options={"clip": 0.5, **_STEPS})),

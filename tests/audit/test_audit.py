@@ -45,11 +45,11 @@ def check(result, *, share=None):
     assert result.confidence == 1 - ALARM
     if share:  # a bound of less confidence on the same runs: how near it comes needs no tiny error
         if result.bound == "gaussian":
-            found = bounds.gdp_lower_bound(*result.samples, confidence=TIGHT_CONFIDENCE)
+            found = bounds.lower_bound(*result.samples, parameter="mu", confidence=TIGHT_CONFIDENCE)
         elif result.parameter == "rho":
-            found = bounds.zcdp_lower_bound(*result.samples, confidence=TIGHT_CONFIDENCE)
+            found = bounds.lower_bound(*result.samples, parameter="rho", confidence=TIGHT_CONFIDENCE)
         else:
-            found = bounds.epsilon_lower_bound(*result.samples, confidence=TIGHT_CONFIDENCE)
+            found = bounds.lower_bound(*result.samples, parameter="epsilon", confidence=TIGHT_CONFIDENCE)
         assert found >= share * result.claimed
 
 
@@ -140,7 +140,7 @@ def test_one_selection_keeps_its_bounded_range_rho():
     # Below the share with probability 7e-7.
     result = audit_release(release, ZCDP(2.0), runs=3500, confidence=1 - ALARM)
     check(result, share=SHARE_OF_BARE)
-    assert bounds.gdp_lower_bound(*result.samples) > 2.0  # more than Gaussian noise of that rho shows ...
+    assert bounds.lower_bound(*result.samples, parameter="mu") > 2.0  # more than Gaussian noise of that rho shows ...
     own = GaussianDP(mechanism.describe("rows", adjacency="add-remove").cost["mu"])
     check(audit_release(release, own, runs=3500, confidence=1 - ALARM))  # ... and no more than its own mu
 
@@ -226,15 +226,18 @@ def test_a_delta_turns_the_claim_into_one_about_epsilon():
 
 
 def test_results_speak_for_themselves():
-    result = run(PublicPrototypes(PureDP(3.0), ["a"]), 50)
+    result = run(PublicPrototypes(PureDP(0.2), ["a"]), 50)
     content = result.to_dict()
     assert json.loads(json.dumps(content)) == content
     assert set(content) == {
-        *("method", "notion", "parameter", "claimed", "lower_bound", "delta", "bound"),
+        *("method", "notion", "parameter", "claimed", "lower_bound", "provable", "delta", "bound"),
         *("confidence", "runs", "seconds", "unit", "violation"),
     }
-    assert str(result).startswith("PublicPrototypes: claims epsilon = 3 for one record (pure DP); measured at least ")
-    assert str(result).endswith(": no violation.")
+    assert str(result).startswith("PublicPrototypes: claims epsilon = 0.2 for one record (pure DP); measured at least ")
+    assert result.verdict == "no violation found; no proof"
+    few = run(PublicPrototypes(PureDP(3.0), ["a"]), 5)
+    assert (few.lower_bound, few.provable, few.violation) == (0, 0, False)
+    assert str(few).endswith("Verdict: none: at most epsilon = 0 can be shown by so few runs; raise runs.")
 
 
 def test_audits_that_cannot_mean_anything_are_refused():
@@ -246,8 +249,6 @@ def test_audits_that_cannot_mean_anything_are_refused():
         audit(MeanPrototypes(ZCDP(1.0), ["a"], adjacency="replace-one"), data, canary, runs=2)
     with pytest.raises(ParameterError, match="names its replacement"):
         audit_in_one_run(mean, data, [Canary(canary.row, "a", canary.statistic, other=canary.row)] * 20)
-    with pytest.raises(ParameterError, match="n_guesses must be"):
-        audit_in_one_run(mean, data, orthogonal_canaries(mean), n_guesses=18)
     with pytest.raises(ParameterError, match="needs a list of classes"):
         worst_case(MeanPrototypes(ZCDP(1.0)))
     with pytest.raises(ParameterError, match="and no lattice"):

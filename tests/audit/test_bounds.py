@@ -1,5 +1,6 @@
 """Bounds of samples hold as often as they say, and are not empty; each test states its false-alarm rate."""
 
+import functools
 import math
 
 import dp_accounting
@@ -9,16 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dppl.audit import (
-    epsilon_lower_bound,
+from dppl.audit.bounds import (
+    clopper_pearson,
     epsilon_of_gdp,
-    gdp_lower_bound,
+    lower_bound,
+    most_provable,
     one_run_lower_bound,
-    zcdp_lower_bound,
+    one_run_p_value,
+    proved_by,
 )
-from dppl.audit.bounds import clopper_pearson, event_epsilon, event_mu, event_rho, one_run_p_value
 from dppl.errors import InputError, ParameterError
 
+epsilon_lower_bound, gdp_lower_bound, zcdp_lower_bound = (
+    functools.partial(lower_bound, parameter=name) for name in ("epsilon", "mu", "rho")
+)
 # Each simulation below raises a false alarm with at most this probability.
 ALARM = 1e-6
 REPETITIONS, RUNS, CONFIDENCE = 600, 200, 0.8
@@ -106,6 +111,8 @@ def test_a_perfect_statistic_proves_what_the_number_of_runs_allows():
     samples = np.ones(100), np.zeros(100)
     assert epsilon_lower_bound(*samples) == pytest.approx(math.log(low / (1 - low)))
     assert gdp_lower_bound(*samples) == pytest.approx(2 * stats.norm.ppf(low))
+    assert most_provable(100, "epsilon", 0.0, 0.95) == pytest.approx(math.log(low / (1 - low)))
+    assert most_provable(5, "mu", 0.0, 0.95) == 0
     assert epsilon_lower_bound(*samples, delta=0.3) == pytest.approx(math.log((low - 0.3) / (1 - low)))
 
 
@@ -132,10 +139,10 @@ def test_a_rare_event_on_the_other_side_is_found():
 def test_no_event_proves_more_than_a_gaussian_has(mu, threshold):
     p, q = stats.norm.sf(threshold - mu), stats.norm.sf(threshold)
     if 1e-12 < q < p < 1 - 1e-12:
-        assert event_mu(np.array([p]), np.array([q]))[0] == pytest.approx(mu, rel=1e-3)
-        assert event_rho(np.array([p]), np.array([q]))[0] <= mu**2 / 2 * (1 + 1e-9)
+        assert proved_by(p, q, "mu") == pytest.approx(mu, rel=1e-3)
+        assert proved_by(p, q, "rho") <= mu**2 / 2 * (1 + 1e-9)
         for delta in (1e-6, 0.01):
-            assert event_epsilon(np.array([p]), np.array([q]), delta)[0] <= epsilon_of_gdp(mu, delta) + 1e-6
+            assert proved_by(p, q, "epsilon", delta) <= epsilon_of_gdp(mu, delta) + 1e-6
 
 
 @given(st.floats(0.01, 20), st.sampled_from([1e-9, 1e-5, 0.1]))

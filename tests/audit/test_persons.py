@@ -43,7 +43,7 @@ def test_a_person_of_fifty_records_is_worth_what_was_promised(case):
     assert result.lower_bound <= result.claimed
     assert not result.violation
     # Of the bound at a confidence of 80 %, below the share with probability 2e-8, as in test_audit.
-    assert bounds.gdp_lower_bound(*result.samples, confidence=0.8) >= 0.4 * CLAIM.mu
+    assert bounds.lower_bound(*result.samples, parameter="mu", confidence=0.8) >= 0.4 * CLAIM.mu
 
 
 @pytest.mark.parametrize("case", list(CASES)[1:])

@@ -13,9 +13,10 @@ def test_an_audit_prints_the_claim_and_what_was_measured(cli):
     assert content["claimed"] == 2.0
     assert 0 <= content["lower_bound"] <= 2.0
     assert content["violation"] is False
-    table = cli("audit", "public", "--epsilon", 3, "--runs", 60).stdout
+    table = cli("audit", "public", "--epsilon", 1, "--runs", 60).stdout
     assert "epsilon" in table
     assert "no violation found" in table
+    assert "can be shown by so few runs" in cli("audit", "public", "--epsilon", 1, "--runs", 5).stdout
 
 
 def test_a_claim_in_gaussian_dp_is_audited_as_such_or_as_the_epsilon_that_it_implies(cli):
@@ -56,7 +57,7 @@ def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
         (("mean", "--mu", 0), 3),
         (("mean", "--epsilon", 1), 3),
         (("mean", "--rho", 1, "--runs", 1), 2),
-        (("mean", "--rho", 1, "--options", "mechanism=coinpress"), 2),
+        (("mean", "--rho", 1, "--options", "coinpress=dppl"), 2),
     ],
 )
 def test_wrong_usage_is_one_line(cli, arguments, code):
@@ -69,7 +70,7 @@ def test_wrong_usage_is_one_line(cli, arguments, code):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("mean", "--rho", 1, "--options", "mechanism=coinpress"), "only adjacency='replace-one' treats as public"),
+        (("mean", "--rho", 1, "--options", "coinpress=dppl"), "only adjacency='replace-one' treats as public"),
         (("median", "--rho", 1), "METHOD must be one of 'auto', 'softmax', 'mean', 'public'; got 'median'"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 
 import dppl
 from dppl import ZCDP, GaussianDP, LatticeOptions, Ledger, MeanPrototypes, PublicData
-from dppl.continual import ContinualPrototypes, _presence
+from dppl.continual import ContinualPrototypes, _sums
 from dppl.continual._sums import ReleasedSums
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.io import EmbeddingTable
@@ -110,13 +110,13 @@ def test_weights_are_right_whether_a_class_is_in_one_task_or_in_all():
 def test_evidence_of_noise_stays_low_over_many_tasks_and_that_of_a_signal_does_not():
     rng, variance = np.random.default_rng(0), np.ones(2000)
     noise = rng.normal(size=(2000, 50))
-    weights, evidence = _presence.presence(noise, variance)
+    weights, evidence = _sums.presence(noise, variance)
     assert weights.mean() < 0.02
     assert evidence.mean() < 0
-    weights, evidence = _presence.presence(noise + 2, variance)
+    weights, evidence = _sums.presence(noise + 2, variance)
     assert weights.min() > 0.5
     assert evidence.min() > 5
-    assert (_presence.evidence(np.zeros((3, 50)), np.ones(3)) == -1).all()
+    assert (_sums.evidence_of(np.zeros((3, 50)), np.ones(3)) == -1).all()
 
 
 def test_a_class_that_no_task_could_hold_is_never_predicted():

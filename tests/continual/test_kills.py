@@ -11,7 +11,7 @@ import pytest
 import dppl
 from dppl import Ledger
 
-KILLS = 50
+KILLS = 20
 
 # Forks a child for each attempt, so that everything is imported once. A child goes on where the files say it can, and
 # writes down every draw before it is made.

@@ -277,14 +277,21 @@ def test_an_audit_of_all_rows_proves_most_of_the_promise_and_finds_a_forgotten_n
         noise = RoundedGaussian.within(claim, Fraction(100**2 * planned.squared_norm))
         column = matrices.matrix(planned)[:, 0]
 
-        def release(include):
-            kept, likelihood = BinSums.none(1, 1), 0.0
+        def likelihoods(include):
+            """Return those of 100 runs: each column has noise of its own."""
+            kept, found = BinSums.none(1, 100), np.zeros(100)
             for task, row in enumerate(planned.rows):
-                sums = np.array([[100 * (include and task == 0)]], np.int64)
+                sums = np.full((1, 100), 100 * (include and task == 0), np.int64)
                 with dppl.kernel.mechanisms.gaussian.overheard() as heard:
                     kept, _ = kept.after(row, sums, noise, randomness(None))
-                likelihood += float(column[task] * heard[0][1][0, 0])
-            return likelihood
+                found += column[task] * heard[0][1][0]
+            return found.tolist()
+
+        drawn = {True: [], False: []}
+
+        def release(include):
+            drawn[include] = drawn[include] or likelihoods(include)
+            return drawn[include].pop()
 
         return release
 

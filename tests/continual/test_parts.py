@@ -88,12 +88,13 @@ def tensors(model):
 
 
 @each_stream
-@pytest.mark.parametrize("rows", [1, 13, 1000])
-def test_no_bit_depends_on_the_parts(stream, rows, tmp_path):
-    model = learned_in_parts(stream, tmp_path, rows=rows)
-    assert model.n_tasks_ == 3
-    assert tensors(model) == tensors(learned(stream))
-    assert model.guarantee_ == learned(stream).guarantee_
+def test_no_bit_depends_on_the_parts(stream, tmp_path):
+    whole = learned(stream)
+    for rows in (1, 13, 1000):
+        model = learned_in_parts(stream, tmp_path, rows=rows)
+        assert model.n_tasks_ == 3
+        assert tensors(model) == tensors(whole)
+        assert model.guarantee_ == whole.guarantee_
 
 
 @each_stream

@@ -116,7 +116,7 @@ def test_to_plan_changes_nothing_of_the_estimator(name):
         assert vars(estimator).keys() == before.keys()
         assert all(vars(estimator)[attribute] is value for attribute, value in before.items())
         assert not fitted or estimator.to_bytes() == model
-        assert plan.lattice.n_features == 6
+        assert plan.setting.lattice.n_features == 6
         assert bool(learned(estimator)) == fitted
 
 
@@ -147,10 +147,10 @@ def test_a_plan_made_before_there_are_records_is_the_one_that_a_fit_uses(name, m
     for data in ((X, Y), (1e6 * X[:7], np.ones(7, int)), (X[:0], Y[:0])):
         used = plan_of(monkeypatch, make(name), *data)
         assert plan.guarantee == used.guarantee
-        np.testing.assert_equal(vars(plan.lattice), vars(used.lattice))
-        np.testing.assert_equal(plan.classes, used.classes)
+        np.testing.assert_equal(vars(plan.setting.lattice), vars(used.setting.lattice))
+        np.testing.assert_equal(plan.setting.classes, used.setting.classes)
         assert words(plan.measurements) == words(used.measurements)
-        assert used.public.rows is plan.public.rows is P
+        assert used.setting.public.rows is plan.setting.public.rows is P
         assert used.parameters == plan.parameters
 
 
@@ -164,7 +164,7 @@ def test_the_plan_of_a_fit_that_keeps_a_count_is_told_apart(monkeypatch):
 
     def counting(self, n_features, *others):
         plan = whole(self, n_features, *others)
-        plan.lattice.count = counts[-1] if counts else 0
+        plan.setting.lattice.count = counts[-1] if counts else 0
         return plan
 
     planned_fit = EmbeddingClassifier.fit

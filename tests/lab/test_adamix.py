@@ -311,7 +311,7 @@ def test_an_audit_finds_a_quarter_of_the_noise_planted(monkeypatch):
         return float(model.coef_[0, 0] - model.coef_[1, 0])
 
     def violation():
-        return audit_release(release, GaussianDP(2.0), runs=500, confidence=1 - 1e-6).violation
+        return audit_release(release, GaussianDP(2.0), runs=300, confidence=1 - 1e-6).violation
 
     monkeypatch.setattr("dppl.lab.adamix.measured_size", lambda *_: 10.0)
     assert not violation()

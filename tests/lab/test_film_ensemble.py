@@ -6,16 +6,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import dppl
 from dppl import ApproxDP, GaussianDP, Ledger
-from dppl.cli.main import app
-from dppl.errors import BudgetExceeded, InputError, ModelFileError, ParameterError, UnknownLabelError, WeakBudgetWarning
+from dppl.errors import BudgetExceeded, ParameterError, UnknownLabelError, WeakBudgetWarning
 from dppl.estimators.plan import seed_of
 from dppl.finetune import SparseFinetuner
 from dppl.finetune.gradients import NetworkGradients
-from dppl.finetune.model_file import describe, is_finetuned
 from dppl.lab import FilmEnsemble
-from dppl.statement import make_report
 from laws.replay import spent, watched
 
 CLASSES = ["a", "b", "c", "d"]
@@ -174,7 +170,7 @@ def test_the_replay_notices_records_that_later_tasks_see_again(net, tasks, monke
 
 
 def test_the_statement_of_disjoint_tasks_is_that_of_one(net, tasks):
-    one = make(net).plan((1, 6, 6))
+    one = learn(net, tasks[:1]).guarantee_
     guarantee = learn(net, tasks).guarantee_
     assert guarantee.mu == one.mu <= 1
     assert guarantee.n_models == 3
@@ -193,7 +189,7 @@ def test_the_statement_of_disjoint_tasks_is_that_of_one(net, tasks):
 def test_the_statement_of_tasks_that_overlap_is_of_all_of_them(net, tasks, budget, tmp_path):
     ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(9.0))
     model = make(net, budget, tasks="overlapping")
-    one = model.plan((1, 6, 6))
+    one = learn(net, tasks[:1], budget=budget, tasks="overlapping").guarantee_
     for number in (1, 2, 3):
         guarantee = learn(net, tasks[number - 1 : number], model).guarantee_
         squared = number * Fraction(one.mu) ** 2
@@ -299,43 +295,6 @@ def test_each_task_is_charged_before_its_first_step(net, tasks, tmp_path, monkey
     assert model.n_tasks_ == 3
 
 
-class Killed(BaseException):
-    pass
-
-
-def stop(step):
-    raise Killed
-
-
-def test_an_interrupted_task_leaves_the_earlier_ones_and_goes_on_for_one_charge(net, tasks, tmp_path):
-    ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(9.0))
-    model = make(net, random_state=None).partial_fit(*tasks[0], ledger=ledger, checkpoint=tmp_path / "1.ckpt")
-    before = dict(vars(model))
-    with pytest.raises(Killed) as caught:
-        model.partial_fit(*tasks[1], ledger=ledger, checkpoint=tmp_path / "2.ckpt", progress=stop)
-    assert caught.value.__notes__ == ["The ledger keeps the charge: images, release 2."]
-    assert vars(model) == before
-    steps = []
-    model.partial_fit(*tasks[1], ledger=ledger, checkpoint=tmp_path / "2.ckpt", progress=steps.append)
-    assert steps[-1] == 3
-    assert (model.n_tasks_, len(ledger.releases())) == (2, 2)
-
-
-def test_a_checkpoint_is_of_one_task(net, tasks, tmp_path):
-    """A finished one of an earlier task would end the next before its first step."""
-    ledger, path = Ledger(tmp_path / "ledger.db", "images", GaussianDP(9.0)), tmp_path / "run.ckpt"
-    model = make(net, random_state=None).partial_fit(*tasks[0], ledger=ledger, checkpoint=path)
-    with pytest.raises(ParameterError, match="of a run with another set of earlier tasks"):
-        model.partial_fit(*tasks[1], ledger=ledger, checkpoint=path)
-    other = make(net, random_state=None).partial_fit(*tasks[0])
-    second = tmp_path / "second.ckpt"
-    model.partial_fit(*tasks[1], checkpoint=second, task_classes=["c"])
-    for one, may in ((model, ["c"]), (other, ["c"])):  # the third task of this stream, the second of another
-        with pytest.raises(ParameterError, match="of a run with another set of earlier tasks"):
-            one.partial_fit(*tasks[1], checkpoint=second, task_classes=may)
-    assert len(ledger.releases()) == 1
-
-
 def test_messages_and_failed_tasks_show_no_private_value(net, tasks, tmp_path):
     ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(9.0))
     X, y = tasks[1]
@@ -344,87 +303,3 @@ def test_messages_and_failed_tasks_show_no_private_value(net, tasks, tmp_path):
         model.partial_fit(X, np.where(np.arange(len(y)) == 1, "secret", y), ledger=ledger)
     assert "secret" not in str(caught.value)
     assert (model.n_tasks_, len(ledger.releases())) == (1, 1)
-
-
-# What it stores.
-
-
-def test_a_task_is_stored_in_kilobytes(net, tasks, tmp_path):
-    model, sizes = make(net), []
-    for X, y in tasks:
-        model.partial_fit(X, y).save(tmp_path / "model.safetensors", overwrite=True)
-        sizes.append((tmp_path / "model.safetensors").stat().st_size)
-    # Weights in 4 bytes, classes that the task may hold in one, and a few more digits of the description.
-    assert all(0 <= more - (4 * N_TRAINED + len(CLASSES)) < 100 for more in np.diff(sizes))
-    assert sizes[0] < 4 * N_TRAINED + 6000
-    assert sum(weight.numel() for weight in net.parameters()) > 5 * N_TRAINED - 500
-
-
-def test_a_stream_goes_on_from_its_file(net, tasks, tmp_path):
-    path = tmp_path / "model.safetensors"
-    model = learn(net, tasks[:2])
-    model.save(path)
-    with pytest.raises(FileExistsError):
-        model.save(path)
-    again = FilmEnsemble.load(path, net)
-    assert again.guarantee_.to_dict() == model.guarantee_.to_dict()
-    assert (again.decision_function(tasks[0][0]) == model.decision_function(tasks[0][0])).all()
-    for one in (model, again.set_params(random_state=0)):
-        one.partial_fit(*tasks[2])
-    assert (again.values_ == model.values_).all()
-    assert again.guarantee_.to_dict() == model.guarantee_.to_dict()
-    with pytest.raises(ParameterError, match="options must stay"):
-        again.set_params(options=None).partial_fit(*tasks[2])
-
-
-def test_a_file_is_for_one_class_and_one_network(torch, net, tasks, tmp_path):
-    path, other = tmp_path / "model.safetensors", tmp_path / "one.safetensors"
-    learn(net, tasks[:2]).save(path)
-    assert FilmEnsemble.load(path, net).report().dict() == make_report(path).dict()
-    alone(net, tasks[0], 0).save(other)
-    assert is_finetuned(path)
-    assert (describe(path)["estimator"], describe(path)["n_trained"]) == ("FilmEnsemble", N_TRAINED)
-    with pytest.raises(ModelFileError, match="not a whole model of SparseFinetuner"):
-        SparseFinetuner.load(path, net)
-    with pytest.raises(ModelFileError, match="not a whole model of FilmEnsemble"):
-        FilmEnsemble.load(other, net)
-    with pytest.raises(ModelFileError, match=r"FilmEnsemble\.load reads it"):
-        dppl.load(path)
-    with torch.no_grad():
-        net[0].weight[0, 0, 0, 0] += 1e-6
-    with pytest.raises(InputError, match="another public module"):
-        FilmEnsemble.load(path, net)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda model: {"values_": model.values_[:1]},
-        lambda model: {"values_": model.values_[:, :-1]},
-        lambda model: {"values_": model.values_ * np.float32(np.nan)},
-        lambda model: {"allowed_": model.allowed_[:, :1]},
-        lambda model: {"allowed_": np.zeros_like(model.allowed_)},
-        lambda model: {"_stream": {"tasks": "disjoint"}},
-    ],
-)
-def test_a_file_that_contradicts_itself_is_refused(net, tasks, tmp_path, change):
-    model = learn(net, tasks[:2])
-    model.__dict__ |= change(model)
-    model.save(tmp_path / "model.safetensors")
-    with pytest.raises(ModelFileError):
-        FilmEnsemble.load(tmp_path / "model.safetensors", net)
-
-
-def test_its_file_is_shown_and_has_a_card_that_says_how_to_use_it(net, tasks, tmp_path, runner):
-    path = tmp_path / "model.safetensors"
-    learn(net, tasks[:2]).save(path)
-    for options in ([], ["--delta", "1e-7"], ["--json"]):
-        shown = runner.invoke(app, ["show", str(path), *options], env={"COLUMNS": "200"})
-        assert shown.exit_code == 0, shown.output
-        assert "FilmEnsemble" in shown.stdout
-        if not options:
-            assert f"trained weights {N_TRAINED}" in shown.stdout
-            assert "steps       3" in shown.stdout
-    card = runner.invoke(app, ["show", str(path), "--card"]).stdout
-    assert 'FilmEnsemble.load("model.safetensors", network)' in card
-    assert "dppl predict" not in card

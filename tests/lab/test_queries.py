@@ -1,10 +1,9 @@
-"""Gradients of the prototypical loss: the right ones, exact, and of each episode by itself."""
+"""Gradients of the prototypical loss: the right ones, and exact."""
 
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy import stats
 from scipy.special import log_softmax
 
 from dppl.errors import MeasurementError, ParameterError
@@ -12,16 +11,11 @@ from dppl.kernel.lattice import Lattice
 from dppl.kernel.queries import ClassSums
 from dppl.kernel.records import HeldRecords
 from dppl.lab.queries import (
-    EPISODE_STEPS,
-    Episodes,
     IntegerProjection,
     Projected,
     ProjectedRows,
     PrototypicalLoss,
-    _keys,
-    _mixed,
     check_size,
-    clipped_to_grid,
 )
 
 DIM, WIDTH, CLASSES = 12, 5, 3
@@ -106,45 +100,6 @@ def test_the_largest_allowed_products_stay_below_2_to_the_53():
         assert classes * row * scale * 2**14 * 127 < 2**53
         assert width * (row * scale) ** 2 < 2**53 * rounding**2
         assert width * dim * 2**30 < 2**53
-
-
-def test_clipping_is_of_the_whole_and_in_integers():
-    direction = np.array([[3.0, 0.0], [0.0, -4.0]])
-    long = clipped_to_grid(direction, 1.0, 1.0)
-    assert np.abs(long / EPISODE_STEPS - [[0.6, 0], [0, -0.8]]).max() < 2**-15
-    short = clipped_to_grid(direction, 0.1, 1.0)
-    assert np.abs(short - direction * 0.1 * EPISODE_STEPS).max() <= 1
-    for nothing in (0.0, np.inf, np.nan):
-        assert not clipped_to_grid(np.full((2, 2), nothing), 1.0, 1.0).any()
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        steps = clipped_to_grid(rng.normal(size=(7, 9)), float(rng.exponential()), float(rng.exponential()))
-        assert sum(int(step) ** 2 for step in steps.ravel()) <= EPISODE_STEPS**2
-
-
-def test_an_episode_is_of_its_records_alone():
-    rows, codes, _, weights = problem(2, n=60)
-    projection = IntegerProjection.of(weights)
-    of = lambda kept: Episodes(LATTICE, rows[kept], codes[kept], CLASSES, 4)  # noqa: E731
-    everything = np.arange(60)
-    parts = np.zeros((WIDTH, DIM), np.int64)
-    episode = (_mixed(_keys(rows), 3) >> np.uint64(1)) % np.uint64(4)
-    for number in range(4):
-        parts += of(np.flatnonzero(episode == number)).sum(3, projection, 1.0)
-    assert (of(everything).sum(3, projection, 1.0) == parts).all()
-    # A control: cut elsewhere, other records are together.
-    other = of(everything[:30]).sum(3, projection, 1.0) + of(everything[30:]).sum(3, projection, 1.0)
-    assert not (other == parts).all()
-
-
-def test_episodes_and_roles_are_shared_evenly_and_change_from_step_to_step():
-    """Chi-square at a false-alarm rate of 1e-6 each; the rows are fixed, so it never comes by chance again."""
-    keys = _keys(LATTICE.transform(np.random.default_rng(5).normal(size=(8000, DIM))))
-    first, second = ((_mixed(keys, step) % np.uint64(8)).astype(int) for step in (0, 1))
-    limit = stats.chi2.isf(1e-6, 63)
-    statistic = lambda table: float(np.square(table - 8000 / 64).sum() / (8000 / 64))  # noqa: E731
-    assert statistic(np.bincount(8 * first + second, minlength=64)) < limit
-    assert statistic(np.bincount(8 * first + first, minlength=64)) > limit
 
 
 @pytest.mark.parametrize("step", [0.5, 2.0**50, np.nan, np.inf])

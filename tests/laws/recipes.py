@@ -77,10 +77,6 @@ RECIPES = {
         "": Recipe(options={"steps": 3}),
         "mapped": Recipe(options={"steps": 3, "n_components": 2, **MAPPED}),
         "to public rows": Recipe(options={"steps": 2, "head": "public"}, public=True),
-        "by episodes": Recipe(options={"steps": 3, "form": "episodes", "n_episodes": 2}),
-        "by episodes to public rows": Recipe(
-            options={"steps": 2, "form": "episodes", "n_episodes": 2, "n_components": 2, "head": "public"}, public=True
-        ),
     },
     "ContinualPrototypes": {
         "": Recipe(),

@@ -9,6 +9,7 @@ import pytest
 
 from dppl import ApproxDP, GaussianDP, Ledger, PureDP
 from dppl.errors import BudgetExceeded, InputError, ParameterError, UnknownLabelError
+from dppl.estimators import base
 from dppl.estimators.base import EmbeddingClassifier
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice
@@ -70,22 +71,22 @@ def test_so_it_is_in_a_seeded_fit(kind, tmp_path):
     check_order(kind, tmp_path / "ledger.db", seed=1)
 
 
-def draw_early(self, *arguments):
+def draw_early(*arguments):
     randomness(None).rounded_gaussian(1.0, (1,))
-    return _charge(self, *arguments)
+    return _charge(*arguments)
 
 
-def read_early(self, *arguments):
+def read_early(*arguments):
     reading.class_codes(np.array(["a"]), np.array(["a"]), "ignore")
-    return _charge(self, *arguments)
+    return _charge(*arguments)
 
 
-_charge = EmbeddingClassifier._charge
+_charge = base.charge
 
 
 @loop("fault", [draw_early, read_early])
 def test_whatever_comes_before_the_charge_is_noticed(fault, tmp_path, monkeypatch):
-    monkeypatch.setattr(EmbeddingClassifier, "_charge", fault)
+    monkeypatch.setattr(base, "charge", fault)
     with pytest.raises(AssertionError):
         check_order(FIRST[0], tmp_path / "ledger.db")
 
@@ -184,7 +185,7 @@ def test_a_model_that_is_left_is_noticed(tmp_path, monkeypatch):
 
 
 def test_a_charge_that_is_taken_back_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(EmbeddingClassifier, "_charge", lambda self, plan, guarantee, *others: (guarantee, None))
+    monkeypatch.setattr(base, "charge", lambda ledger, partition, guarantee, *others: (guarantee, None))
     with pytest.raises(AssertionError):
         check_a_fit_that_dies(FIRST[0], tmp_path / "ledger.db")
 

@@ -166,8 +166,7 @@ FEW = np.ones((2, DIM)), ["a", "a"], EAST, "a"
 PUBLIC = BY_NAME["PublicPrototypes add-remove"].public
 # Of rows in the encoder's own coordinates, which CoinPress clips to a ball and selections to a range.
 OF_SUMS = [kind for kind in CHARGED if not {kind.variant, kind.entry.name} & {"mapped", "PublicPrototypes"}]
-# Of episodes the whole gradient is clipped, however long rows are.
-OF_SUMS = [kind for kind in OF_SUMS if kind not in BY_COINPRESS and kind.variant != "by episodes to public rows"]
+OF_SUMS = [kind for kind in OF_SUMS if kind not in BY_COINPRESS]
 DESCENTS = ["LinearProbe", "GlobalAdapt", "AdaMix", "FeatureCovariance", "Newton", "SoftmaxPrototypes"]
 DESCENTS += ["ProjectedPrototypes"]
 FAULTS = [

@@ -32,6 +32,7 @@ def result(configuration, share):
         parameter=name,
         claimed=claimed,
         lower_bound=share * claimed,
+        provable=2 * claimed,
         delta=0.0,
         bound="event",
         confidence=tool.CONFIDENCE,

@@ -282,7 +282,7 @@ EXCEPT = {
         "SampledGaussian",
     },
     "lab/experiments/cells.py": {"CoinPress"},
-    "lab/queries.py": {"HeldRecords", "Records", "Randomness", "SoftmaxGradient", "class_sums", "sum_blocks"},
+    "lab/queries.py": {"HeldRecords", "Records", "Randomness", "SoftmaxGradient"},
 }
 
 

@@ -13,7 +13,7 @@ from dppl.encoders.presets import PRESETS
 from dppl.errors import BudgetError, InputError, ParameterError
 from dppl.estimators.registry import BY_METHOD
 from dppl.io import load_sample
-from dppl.planning import NO, YES, model, plan_of_sizes
+from dppl.planning import NO, YES, model
 from dppl.planning.plan import FEATURES, class_sizes
 from dppl.planning.rehearsal import rehearse
 
@@ -273,16 +273,6 @@ def test_rows_and_labels_of_a_rehearsal_belong_together(sample):
     for rehearsal in ((sample.X, sample.y[:-1]), (sample.X[:, 0], sample.y)):
         with pytest.raises(InputError, match="one label a row"):
             plan_budget(GaussianDP(1), n_classes=5, n_records=50, rehearsal=rehearsal)
-
-
-def test_known_sizes_are_planned_in_their_order():
-    expected = plan_of_sizes(GaussianDP(0.5), [500, 0, 3, 500], 384)
-    assert [one.size for one in expected] == [500, 0, 3, 500]
-    assert [one.found for one in expected] == [YES, NO, NO, YES]
-    assert (expected[1].recall, expected[1].high) == (0.0, 0.0)
-    assert {one.found for one in plan_of_sizes(GaussianDP(0.5), [0, 0], 384)} == {NO}
-    with pytest.raises(ParameterError, match="at least two classes"):
-        plan_of_sizes(GaussianDP(0.5), [5], 384)
 
 
 def test_the_plan_is_offered_at_the_top():

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,10 +40,12 @@ class AuditResult:
     notion : str
         Notion of the claim that is tested: ``"Gaussian DP"``, ``"pure DP"``, ``"zCDP"`` or ``"approximate DP"``.
     parameter : {"mu", "epsilon", "rho"}
-        What `claimed` and `lower_bound` are values of.
+        What `claimed`, `lower_bound` and `provable` are values of.
     claimed : float
     lower_bound : float
         At most the true value, with the stated confidence.
+    provable : float
+        The largest bound that so many runs, or guesses, can prove. Below the claim, an audit can refute nothing.
     delta : float
         Where epsilon is compared; 0 for Gaussian DP and zCDP.
     bound : {"gaussian", "event", "one-run"}
@@ -65,6 +67,7 @@ class AuditResult:
     parameter: str
     claimed: float
     lower_bound: float
+    provable: float
     delta: float
     bound: str
     confidence: float
@@ -78,6 +81,15 @@ class AuditResult:
         """Whether the claim is refuted, with the stated confidence."""
         return self.lower_bound > self.claimed
 
+    @property
+    def verdict(self) -> str:
+        """What follows, in words: too few runs could refute nothing, whatever leaks."""
+        if self.violation:
+            return "VIOLATION: the claim is refuted"
+        if self.provable <= self.claimed:
+            return f"none: at most {self.parameter} = {self.provable:.4g} can be shown by so few runs; raise runs"
+        return "no violation found; no proof"
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the samples, JSON-ready."""
         content = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "samples"}
@@ -86,11 +98,10 @@ class AuditResult:
     def __str__(self) -> str:
         at = f" at delta = {self.delta:.3g}" if self.delta else ""
         unit = f" for {self.unit}" if self.unit else ""
-        verdict = "VIOLATION: the claim is refuted" if self.violation else "no violation"
         return (
             f"{self.method}: claims {self.parameter} = {self.claimed:.4g}{at}{unit} ({self.notion}); measured at least "
             f"{self.lower_bound:.4g} with confidence {self.confidence:.10g} ({self.bound} bound, runs: {self.runs}, "
-            f"{self.seconds:.1f} s): {verdict}."
+            f"{self.seconds:.1f} s). Verdict: {self.verdict}."
         )
 
 
@@ -138,15 +149,6 @@ def audit(
     Notes
     -----
     A bound far below the claim proves nothing: another canary or statistic might see more.
-
-    Examples
-    --------
-    >>> from dppl import ApproxDP, MeanPrototypes
-    >>> from dppl.audit import audit, worst_case
-    >>> estimator = MeanPrototypes(ApproxDP(1, 1e-6), classes=["a", "b"])
-    >>> result = audit(estimator, *worst_case(estimator), runs=100, confidence=1 - 1e-9)
-    >>> result.violation
-    False
     """
     template = _fresh(estimator).set_params(public=data.public)
     _check_canary(estimator, canary)
@@ -162,18 +164,11 @@ def audit(
         claims[:] = [(_claim(model.guarantee_, delta), model.guarantee_.unit)]
         return _statistic(canary, model, asked)
 
-    started = time.perf_counter()
-    samples = _samples(release, runs, progress)
+    found = _samples(release, runs, progress)
     ((claim, unit),) = claims
-    return _compared(
-        samples,
-        claim,
-        method=type(estimator).__name__,
-        unit=unit,
-        delta=delta if isinstance(claim, GaussianDP) else None,
-        confidence=confidence,
-        seconds=time.perf_counter() - started,
-    )
+    delta = delta if isinstance(claim, GaussianDP) else None
+    result = _compared(*found, claim, method=type(estimator).__name__, delta=delta, confidence=confidence)
+    return replace(result, unit=unit)
 
 
 def audit_release(
@@ -200,10 +195,8 @@ def audit_release(
     method : str, default="release"
         Name for the result.
     """
-    started = time.perf_counter()
-    samples = _samples(release, runs, progress)
-    seconds = time.perf_counter() - started
-    return _compared(samples, claim, method=method, delta=delta, confidence=confidence, seconds=seconds)
+    found = _samples(release, runs, progress)
+    return _compared(*found, claim, method=method, delta=delta, confidence=confidence)
 
 
 def audit_in_one_run(
@@ -213,11 +206,10 @@ def audit_in_one_run(
     *,
     confidence: float = 0.95,
     delta: float | None = None,
-    n_guesses: int | None = None,
 ) -> AuditResult:
     """Fit once on many canaries, each there by the toss of a coin, and guess which were.
 
-    The canaries of the largest statistics are guessed to be in, those of the smallest to be out.
+    The sixteenth of the canaries of the largest statistics is guessed to be in, that of the smallest to be out.
 
     Parameters
     ----------
@@ -228,8 +220,6 @@ def audit_in_one_run(
     confidence : float, default=0.95
     delta : float, default=None
         None takes that of the budget, 0 for pure DP, and 1e-5 for zCDP and Gaussian DP.
-    n_guesses : int, default=None
-        Even number of guesses, half of them in. None guesses an eighth of the canaries.
 
     Returns
     -------
@@ -243,11 +233,7 @@ def audit_in_one_run(
     template = _fresh(estimator).set_params(public=data.public)
     for canary in canaries:
         _check_canary(estimator, canary)
-    each_side = max(1, int(len(canaries) * _GUESSED_SHARE)) if n_guesses is None else n_guesses // 2
-    if not 0 < 2 * each_side <= len(canaries):
-        raise ParameterError(
-            f"n_guesses must be at least 2 and at most the number of canaries, {len(canaries)}; got {n_guesses!r}."
-        )
+    each_side = max(1, int(len(canaries) * _GUESSED_SHARE))
     started = time.perf_counter()
     toss = secrets.randbits(len(canaries))
     included = np.array([toss >> place & 1 for place in range(len(canaries))], bool)
@@ -258,8 +244,9 @@ def audit_in_one_run(
     order = np.argsort(scores, kind="stable")
     right = int(included[order[-each_side:]].sum() + (~included[order[:each_side]]).sum())
     claim = _approximate(model.guarantee_, delta)
-    lower = bounds.one_run_lower_bound(
-        right, 2 * each_side, len(canaries), delta=_delta_of(claim), confidence=confidence
+    lower, most = (
+        bounds.one_run_lower_bound(n, 2 * each_side, len(canaries), delta=_delta_of(claim), confidence=confidence)
+        for n in (right, 2 * each_side)
     )
     return AuditResult(
         method=type(estimator).__name__,
@@ -267,6 +254,7 @@ def audit_in_one_run(
         parameter="epsilon",
         claimed=claim.to_dict()["epsilon"],
         lower_bound=lower,
+        provable=most,
         delta=_delta_of(claim),
         bound="one-run",
         confidence=confidence,
@@ -277,56 +265,49 @@ def audit_in_one_run(
     )
 
 
-def _samples(release: Callable[[bool], float], runs: int, progress: Advance | None) -> tuple[Float, Float]:
+def _samples(
+    release: Callable[[bool], float], runs: int, progress: Advance | None
+) -> tuple[tuple[Float, Float], float]:
+    """Return the statistic of all runs with and without the canary, and the seconds that they took."""
     _validate.positive_integer(runs=runs)
     if runs < 2:
         raise ParameterError(f"runs must be at least 2, half to choose the event and half to count it; got {runs!r}.")
-    samples = np.empty((runs, 2))
+    started, samples = time.perf_counter(), np.empty((runs, 2))
     for run in samples:
         for column, include in enumerate((True, False)):
             run[column] = release(include)
             if progress is not None:
                 progress()
-    return samples[:, 0], samples[:, 1]
+    return (samples[:, 0], samples[:, 1]), time.perf_counter() - started
 
 
 def _compared(
-    samples: tuple[Float, Float],
-    claim: Budget,
-    *,
-    method: str,
-    delta: float | None,
-    confidence: float,
-    seconds: float,
-    unit: str | None = None,
+    samples: tuple[Float, Float], seconds: float, claim: Budget, *, method: str, delta: float | None, confidence: float
 ) -> AuditResult:
-    gaussian = isinstance(claim, GaussianDP)
-    if delta is not None:
-        claim = claim.to_approx(delta)
+    gaussian, runs = isinstance(claim, GaussianDP), len(samples[0])
+    claim = claim if delta is None else claim.to_approx(delta)
     parameter, claimed = next(iter(claim.to_dict().items()))
+    tested: bounds.Parameter = "mu" if gaussian else "rho" if isinstance(claim, ZCDP) else "epsilon"
+    of_event = 0.0 if gaussian else _delta_of(claim)
+    found = bounds.lower_bound(*samples, parameter=tested, delta=of_event, confidence=confidence)
+    most = bounds.most_provable(runs, tested, of_event, confidence)
+    # Of a Gaussian mechanism mu says all, and so what epsilon it has at a delta.
+    if gaussian and parameter == "epsilon":
+        found, most = (bounds.epsilon_of_gdp(mu, _delta_of(claim)) for mu in (found, most))
     return AuditResult(
         method=method,
         notion=claim.notion,
         parameter=parameter,
         claimed=claimed,
-        lower_bound=_proved(samples, claim, gaussian=gaussian, confidence=confidence),
+        lower_bound=found,
+        provable=most,
         delta=_delta_of(claim),
         bound="gaussian" if gaussian else "event",
         confidence=confidence,
-        runs=len(samples[0]),
-        unit=unit,
+        runs=runs,
         seconds=seconds,
         samples=samples,
     )
-
-
-def _proved(samples: tuple[Float, Float], claim: Budget, *, gaussian: bool, confidence: float) -> float:
-    if gaussian:
-        mu = bounds.gdp_lower_bound(*samples, confidence=confidence)
-        return mu if isinstance(claim, GaussianDP) else bounds.epsilon_of_gdp(mu, _delta_of(claim))
-    if isinstance(claim, ZCDP):
-        return bounds.zcdp_lower_bound(*samples, confidence=confidence)
-    return bounds.epsilon_lower_bound(*samples, delta=_delta_of(claim), confidence=confidence)
 
 
 def _delta_of(claim: Budget) -> float:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +26,7 @@ from dppl import _validate
 from dppl.errors import InputError, ParameterError
 
 Float: TypeAlias = NDArray[np.float64]
-Loss: TypeAlias = Callable[[Float, Float], Float]
+Parameter: TypeAlias = Literal["epsilon", "mu", "rho"]
 
 # Thresholds tried on the first half: all values, or this many of their quantiles.
 _THRESHOLDS = 64
@@ -39,81 +39,40 @@ _ROUND_DOWN = 1 - 1e-9
 _BISECTIONS = 60
 
 
-def epsilon_lower_bound(
-    with_canary: ArrayLike, without_canary: ArrayLike, *, delta: float = 0.0, confidence: float = 0.95
+def lower_bound(
+    with_canary: ArrayLike,
+    without_canary: ArrayLike,
+    *,
+    parameter: Parameter = "epsilon",
+    delta: float = 0.0,
+    confidence: float = 0.95,
 ) -> float:
-    """Return an epsilon that the mechanism exceeds or meets at `delta`, for any mechanism.
+    """Return a value that the privacy loss of a mechanism exceeds or meets, with this probability over the runs.
 
-    Parameters
-    ----------
-    with_canary, without_canary : array-like of shape (n,)
-        A scalar statistic of independent runs on each of two neighbours, at least two runs each.
-    delta : float, default=0.0
-    confidence : float, default=0.95
-        Probability, over the runs, with which the result is at most the true epsilon at `delta`.
-
-    Returns
-    -------
-    float
-        The larger of log((p - delta)/q) and, for the complement and the pair in the other order,
-        log((1 - q - delta)/(1 - p)); 0 if both are negative.
-
-    Raises
-    ------
-    ParameterError, InputError
-        If a parameter breaks its rule, or the samples are too few or not finite.
-
-    References
-    ----------
-    .. [1] Jagielski, Ullman, Oprea (2020), arXiv:2006.07709, section 4 (Clopper-Pearson bounds on both rates).
-    .. [2] Kairouz, Oh, Viswanath (2015), Theorem 2.1: the region of rates that (epsilon, delta) allows.
+    Samples are a scalar statistic of independent runs on each of two neighbours. Epsilon at `delta` (Jagielski, Ullman,
+    Oprea 2020, arXiv:2006.07709, section 4) and rho (Bun and Steinke 2016, arXiv:1605.02065v1, Lemma 2.2) hold for any
+    mechanism; of a Gaussian one's rho one event shows about 60 %. Mu says that it is no better than mu-Gaussian
+    differential privacy (Nasr et al. 2023, arXiv:2302.07956, section 4), which of a Gaussian one is all of its loss.
     """
     _check_delta(delta)
-    return _lower_bound(with_canary, without_canary, lambda p, q: event_epsilon(p, q, delta), confidence)
+    _validate.open_unit(confidence=confidence)
+    first, second = zip(_halves(with_canary), _halves(without_canary), strict=True)
+    error = (1 - confidence) / 2
+    # The first half of the runs chooses the event: the threshold, and its side, of the largest bound.
+    thresholds = np.unique(np.concatenate(first))
+    if len(thresholds) > _THRESHOLDS:
+        thresholds = np.quantile(np.concatenate(first), np.linspace(0, 1, _THRESHOLDS), method="lower")
+    proved = proved_by(*_rates(*first, thresholds, CAUTION * error), parameter, delta)
+    best, above = np.unravel_index(np.argmax(proved), proved.shape)
+    p, q = (rate[0, above] for rate in _rates(*second, thresholds[[best]], error))
+    return max(0.0, float(proved_by(p, q, parameter, delta)) * _ROUND_DOWN)
 
 
-def gdp_lower_bound(with_canary: ArrayLike, without_canary: ArrayLike, *, confidence: float = 0.95) -> float:
-    """Return a mu such that the mechanism is no better than mu-Gaussian differential privacy.
-
-    Parameters
-    ----------
-    with_canary, without_canary : array-like of shape (n,)
-    confidence : float, default=0.95
-
-    Returns
-    -------
-    float
-        Phi^-1(p) - Phi^-1(q), or 0 if that is negative. For a *Gaussian* mechanism one mu describes the whole privacy
-        loss, so this converts by `epsilon_of_gdp`; for others it does not.
-
-    References
-    ----------
-    .. [1] Dong, Roth, Su (2022), arXiv:1905.02383, Definition 2.6 (Gaussian differential privacy).
-    .. [2] Nasr, Hayes, Steinke, Balle, Tramèr, Jagielski, Carlini, Terzis (2023), arXiv:2302.07956, section 4
-       (auditing Gaussian mechanisms by their trade-off function).
-    """
-    return _lower_bound(with_canary, without_canary, event_mu, confidence)
-
-
-def zcdp_lower_bound(with_canary: ArrayLike, without_canary: ArrayLike, *, confidence: float = 0.95) -> float:
-    """Return a rho that the mechanism exceeds or meets, for any mechanism.
-
-    Parameters
-    ----------
-    with_canary, without_canary : array-like of shape (n,)
-    confidence : float, default=0.95
-
-    Returns
-    -------
-    float
-        The largest D_alpha/alpha of the two Bernoulli laws that the event makes of the pair, over many orders alpha and
-        both orders of the pair. Of a Gaussian mechanism's rho one event shows about 60 %; `gdp_lower_bound` finds all.
-
-    References
-    ----------
-    .. [1] Bun and Steinke (2016), arXiv:1605.02065v1, Definition 1.1 and Lemma 2.2 (data processing).
-    """
-    return _lower_bound(with_canary, without_canary, event_rho, confidence)
+def most_provable(runs: int, parameter: Parameter, delta: float, confidence: float) -> float:
+    """Return the bound that `runs` runs prove where a statistic tells the neighbours apart each time."""
+    half = runs - runs // 2
+    low, high = clopper_pearson([half, 0], half, (1 - confidence) / 2)
+    return max(0.0, float(proved_by(low[0], high[1], parameter, delta)))
 
 
 def one_run_lower_bound(
@@ -121,31 +80,12 @@ def one_run_lower_bound(
 ) -> float:
     """Return a lower bound on epsilon at `delta` from guesses about many canaries of a single run.
 
-    Parameters
-    ----------
-    n_correct, n_guesses, n_canaries : int
-        Each canary is included by a fair coin of its own. About `n_guesses` of them, a number fixed beforehand, it is
-        guessed from the release whether they were; `n_correct` guesses are right.
-    delta : float, default=0.0
-    confidence : float, default=0.95
+    Each canary is included by a fair coin of its own. Of `n_guesses`, a number fixed beforehand, `n_correct` are right.
+    The result is the largest epsilon that the test of Steinke, Nasr, Jagielski (2023, arXiv:2305.08846v1, Theorem 5.2
+    in the form of Corollary 5.4) rejects; the values are those printed in their Appendix D.
 
-    Returns
-    -------
-    float
-        The largest epsilon that the test rejects, by bisection from below.
-
-    References
-    ----------
-    .. [1] Steinke, Nasr, Jagielski (2023), arXiv:2305.08846v1, Theorem 5.2 in the form of Corollary 5.4.
-
-    Examples
-    --------
-    The values printed in Appendix D of the paper:
-
-    >>> round(one_run_lower_bound(75, 100, 100, delta=0.0), 3)
-    0.702
-    >>> round(one_run_lower_bound(75, 100, 1000, delta=1e-4), 3)
-    0.673
+    >>> round(one_run_lower_bound(75, 100, 100), 3), round(one_run_lower_bound(75, 100, 1000, delta=1e-4), 3)
+    (0.702, 0.673)
     """
     _check_delta(delta)
     _validate.open_unit(confidence=confidence)
@@ -176,19 +116,7 @@ def one_run_p_value(n_correct: int, n_guesses: int, n_canaries: int, epsilon: fl
 
 
 def epsilon_of_gdp(mu: float, delta: float) -> float:
-    """Return the epsilon of a Gaussian mechanism with parameter `mu` at `delta`, rounded down.
-
-    Parameters
-    ----------
-    mu : float
-        Sensitivity over standard deviation, at least 0.
-    delta : float
-        Above 0: no finite epsilon holds at 0.
-
-    References
-    ----------
-    .. [1] Balle and Wang (2018), arXiv:1805.06530, Theorem 8.
-    """
+    """Return the epsilon of a Gaussian mechanism at `delta`, rounded down (Balle and Wang 2018, arXiv:1805.06530)."""
     _validate.open_unit(delta=delta)
     if mu <= 0:
         return 0.0
@@ -216,26 +144,20 @@ def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[Fl
     return low, high
 
 
-def event_epsilon(p: Float, q: Float, delta: float) -> Float:
-    """Return the epsilon at `delta` proved by an event of probability at least p with, at most q without the canary."""
+def proved_by(p: ArrayLike, q: ArrayLike, parameter: Parameter, delta: float = 0.0) -> Float:
+    """Return the loss that an event of probability at least p with, at most q without the canary proves."""
+    p, q = np.asarray(p, np.float64), np.asarray(q, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        event = np.log(np.maximum(p - delta, 0) / q)
-        complement = np.log(np.maximum(1 - q - delta, 0) / (1 - p))
-    return np.where(p > q, np.maximum(event, complement), -np.inf)
-
-
-def event_mu(p: Float, q: Float) -> Float:
-    """Return the mu of Gaussian differential privacy that the event proves."""
-    with np.errstate(invalid="ignore"):
-        return np.where(p > q, ndtri(p) - ndtri(q), -np.inf)
-
-
-def event_rho(p: Float, q: Float) -> Float:
-    """Return the rho of zCDP that the event proves: the largest D_alpha/alpha of Bernoulli laws."""
-    proper = p > q  # then 0 <= q < p <= 1, and the bounds of samples never reach 0 or 1 there
-    safe_p, safe_q = np.where(proper, p, 0.5)[..., None], np.where(proper, q, 0.5)[..., None]
-    both = np.maximum(_divergences(safe_p, safe_q), _divergences(safe_q, safe_p))
-    return np.where(proper, (both / _ORDERS).max(axis=-1), -np.inf)
+        if parameter == "mu":
+            loss = ndtri(p) - ndtri(q)
+        elif parameter == "rho":
+            # Where p > q, neither reaches 0 or 1; elsewhere nothing is proved.
+            p_, q_ = np.where(p > q, p, 0.5)[..., None], np.where(p > q, q, 0.5)[..., None]
+            loss = (np.maximum(_divergences(p_, q_), _divergences(q_, p_)) / _ORDERS).max(axis=-1)
+        else:
+            event = np.log(np.maximum(p - delta, 0) / q)
+            loss = np.maximum(event, np.log(np.maximum(1 - q - delta, 0) / (1 - p)))
+    return np.where(p > q, loss, -np.inf)
 
 
 def _divergences(p: Float, q: Float) -> Float:
@@ -243,15 +165,6 @@ def _divergences(p: Float, q: Float) -> Float:
     ones = _ORDERS * np.log(p) + (1 - _ORDERS) * np.log(q)
     zeros = _ORDERS * np.log1p(-p) + (1 - _ORDERS) * np.log1p(-q)
     return np.asarray(np.logaddexp(ones, zeros) / (_ORDERS - 1))
-
-
-def _lower_bound(with_canary: ArrayLike, without_canary: ArrayLike, loss: Loss, confidence: float) -> float:
-    _validate.open_unit(confidence=confidence)
-    first, second = zip(_halves(with_canary), _halves(without_canary), strict=True)
-    error = (1 - confidence) / 2
-    threshold, above = _best_event(*first, loss, CAUTION * error)
-    proved = loss(*(rate[..., int(above)] for rate in _rates(*second, np.array([threshold]), error)))
-    return max(0.0, float(proved[0]) * _ROUND_DOWN)
 
 
 def _halves(samples: ArrayLike) -> tuple[Float, Float]:
@@ -263,16 +176,6 @@ def _halves(samples: ArrayLike) -> tuple[Float, Float]:
         )
     middle = len(values) // 2
     return values[:middle], values[middle:]
-
-
-def _best_event(inside: Float, outside: Float, loss: Loss, error: float) -> tuple[float, bool]:
-    """Return the threshold, and whether the event lies above it, with the largest bound on these samples."""
-    thresholds = np.unique(np.concatenate([inside, outside]))
-    if len(thresholds) > _THRESHOLDS:
-        thresholds = np.quantile(np.concatenate([inside, outside]), np.linspace(0, 1, _THRESHOLDS), method="lower")
-    proved = loss(*_rates(inside, outside, thresholds, error))
-    best, above = np.unravel_index(np.argmax(proved), proved.shape)
-    return float(thresholds[best]), bool(above)
 
 
 def _rates(inside: Float, outside: Float, thresholds: Float, error: float) -> tuple[Float, Float]:

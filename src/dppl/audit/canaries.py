@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from dppl import _validate
-from dppl.audit.bounds import CAUTION, clopper_pearson, event_epsilon, event_rho
+from dppl.audit.bounds import CAUTION, clopper_pearson, proved_by
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier, PublicData
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget
@@ -100,7 +100,7 @@ class Projection:
     def __call__(self, model: MeanPrototypes) -> float:
         """Return the product of the prototype with the row's lattice row."""
         direction = model.lattice_.transform(np.asarray(self.row)[None])[0].astype(np.float64)
-        return float(model.prototypes_[_position(model, self.label)] @ direction)
+        return float(model.prototypes_[np.flatnonzero(model.classes_ == self.label)[0]] @ direction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ def worst_case(
     else:
         if any(isinstance(query, CoinPressMeans) for query in queries):
             data = Records(np.zeros((_COINPRESS_ROWS, dim)), np.repeat(classes[:1], _COINPRESS_ROWS))
-        if getattr(estimator, "form", None) == "released-first":  # prototypes that later releases depend on
+        if "first" in plan.measurements:  # prototypes that later releases depend on
             both = np.tile([row, opposite], (_SETTLED, 1))
             data = Records(both, np.tile([classes[-1], label], _SETTLED))
         if estimator.starts_from_examples and (examples or hasattr(estimator, "clip_quantile")):
@@ -322,10 +322,6 @@ def _likelihood(
     return Likelihood(tuple(one.answer for one in sides[1]), differences), strength
 
 
-def _position(model: EmbeddingClassifier, label: Any) -> int:
-    return int(np.flatnonzero(model.classes_ == label)[0])
-
-
 def _checked_classes(estimator: EmbeddingClassifier) -> NDArray[Any]:
     if estimator.classes is None or estimator.get_params(deep=False).get("lattice") is not None:
         raise ParameterError(
@@ -342,10 +338,8 @@ def _best_pool(budget: Budget, size: int, *, replaces: bool, runs: int, confiden
     p, q = np.array([_target_probabilities(epsilon, size, n_others, replaces) for n_others in pools]).T
     p_low, _ = clopper_pearson(half * p, half, error)
     _, q_high = clopper_pearson(half * q, half, error)
-    if isinstance(budget, ZCDP):
-        expected = event_rho(p_low, q_high)
-    else:
-        expected = event_epsilon(p_low, q_high, budget.delta if isinstance(budget, ApproxDP) else 0.0)
+    parameter: Literal["rho", "epsilon"] = "rho" if isinstance(budget, ZCDP) else "epsilon"
+    expected = proved_by(p_low, q_high, parameter, budget.delta if isinstance(budget, ApproxDP) else 0.0)
     return pools[int(np.argmax(expected))]
 
 

@@ -124,7 +124,7 @@ def _print(result: AuditResult, estimator: EmbeddingClassifier) -> None:
         "bound": result.bound,
         "runs": "1" if result.runs == 1 else f"{result.runs} with and {result.runs} without the canary",
         "seconds": f"{result.seconds:.1f}",
-        "verdict": "VIOLATION: the claim is refuted" if result.violation else "no violation found; no proof",
+        "verdict": result.verdict,
     }
     table = Grid(show_header=False)
     for name, text in rows.items():

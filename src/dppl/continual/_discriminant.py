@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dppl.continual import _presence
+from dppl.continual import _sums
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.prototypes._softmax import axis_filter
 
@@ -65,7 +65,7 @@ def weights(sums: Float, variances: Float, evidence: Float, axes: Axes | None) -
     inverse = 1 / (_PUBLIC_SHARE * dim * axes.spectrum + 1 - _PUBLIC_SHARE)
     directions = along * (believed * inverse)
     # Each by itself, at even odds; one is the price of the fitted variance, which counts where evidence adds up.
-    exists = expit(_presence.evidence(sums, variances) + 1)
+    exists = expit(_sums.evidence_of(sums, variances) + 1)
     result = directions / _lengths(along, variances, believed**2 * inverse, exists)[:, None]
     return np.asarray(result @ axes.directions.T)
 
@@ -77,7 +77,7 @@ def _told_apart(sums: Float, variances: Float, evidence: Float) -> Float:
     records are long on average: else, where noise hides most classes, those that happen to stand out would win.
     """
     noise = sums.shape[1] * variances
-    exists = _presence.posterior(evidence, np.full(len(evidence), _DOUBT))
+    exists = _sums.posterior(evidence, np.full(len(evidence), _DOUBT))
     lengths = np.sqrt(np.maximum(np.square(sums).sum(axis=1) - noise, 0))
     typical = float(exists @ lengths / exists.sum())
     return np.asarray(1 - (1 - exists) * np.minimum(1, typical**2 / noise))

@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, get_a
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import validate_data
 
 from dppl import _validate
-from dppl._metadata import check_encoder
 from dppl.engines import Engine
 from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.parameters import same_value
 from dppl.estimators.plan import Plan, Setting, Task
-from dppl.kernel import Parted, reading
+from dppl.kernel import reading
 from dppl.kernel.privacy import Budget, Cost, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.composition import total_budget
@@ -33,7 +31,7 @@ from dppl.kernel.privacy.guarantee import SEVERAL_RECORDS
 from dppl.kernel.reading import Codes
 
 if TYPE_CHECKING:
-    from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
+    from dppl.kernel.privacy.ledger import Ledger
 
 Tasks: TypeAlias = Literal["disjoint", "overlapping"]
 TASKS: tuple[Tasks, ...] = get_args(Tasks)
@@ -78,6 +76,22 @@ class ContinualClassifier(EmbeddingClassifier):
 
     Subclasses say what a task releases, and what becomes of it and of the model of the earlier tasks. Those that take
     the parameter `tasks` offer streams whose tasks overlap.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
+        What each task may spend. Where tasks are disjoint, this is also what a record pays in all.
+    classes : array-like of shape (n_classes,), default=None
+        Public list of all classes of all tasks. Classes that never come cost hardly any accuracy, so a list that is
+        too long is the safe choice.
+    tasks : {"disjoint", "overlapping"}, default="disjoint"
+        Whether a record is in one task, or a person may have a record in each of several. The costs of tasks that
+        overlap add up, and the guarantee states the total so far.
+
+    Attributes
+    ----------
+    n_tasks_ : int
+        Number of tasks so far.
     """
 
     tasks: Tasks = "disjoint"
@@ -119,10 +133,6 @@ class ContinualClassifier(EmbeddingClassifier):
             each later one reads and replaces it. It holds true sums, only its owner may read it, and it goes with the
             model of the last task alone. Keep it as secret as the records, and delete it when the stream ends.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ParameterError, BudgetError, BudgetExceeded, InputError, UnknownLabelError, EngineError
@@ -141,26 +151,19 @@ class ContinualClassifier(EmbeddingClassifier):
         self.__dict__.update(vars(later))  # all at once, or nothing
         return self
 
+    def _fit(self, X: Any, y: Any, groups: Any, ledger: Ledger | None, partition: str | None, *stream: Any) -> Self:
+        refuse_partition(partition, self.tasks)
+        return super()._fit(X, y, groups, ledger, partition, *stream)
+
     def _opened(self, state: str | os.PathLike[str] | None, earlier: Self | None) -> AbstractContextManager[Any]:
         """Open what a stream keeps between tasks, for those that keep any. It never is an attribute of a model."""
         if state is not None:
             raise ParameterError("is for correlated noise; nothing is kept here.", parameter="state")
         return nullcontext()
 
-    def _charge(
-        self, plan: Plan, guarantee: Guarantee, ledger: Ledger | None, partition: str | None
-    ) -> tuple[Guarantee, LedgerEntry | None]:
-        refuse_partition(partition, self.tasks)
-        return super()._charge(plan, guarantee, ledger, partition)
-
     def _check_next(self, later: Self, X: Any) -> None:
         """Refuse a task that does not continue this model."""
-        if isinstance(X, Parted):
-            self._check_parts(X)
-        else:
-            reading.as_rows(X)  # whose messages show nothing; those of scikit-learn show shapes
-            validate_data(self, X, reset=False, skip_check_array=True)
-            check_encoder(X, self.encoder_, "X")
+        self._check_continues(X)
         for name, value in later.get_params(deep=False).items():
             # What is made of public rows, the first task settles.
             if name not in ("random_state", "public") and not same_value(value, self._fitted_with[name]):

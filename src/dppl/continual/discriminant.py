@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dppl.continual import _discriminant
 from dppl.continual._discriminant import Axes
-from dppl.continual._stream import NEVER, Tasks
-from dppl.continual.prototypes import ContinualPrototypes, Noise, Rule
+from dppl.continual._stream import NEVER
+from dppl.continual.prototypes import ContinualPrototypes, Rule
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.parameters import ROTATION, LatticeOptions, parameters
@@ -32,22 +32,6 @@ class ContinualDiscriminant(ContinualPrototypes):
     divided by their lengths without noise, so that classes with few records are not drowned by those with many. Give it
     public rows: without any, lengths are all that helps (docs/continual.md).
 
-    Parameters
-    ----------
-    budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What each task may spend. Where tasks are disjoint, this is also what a record pays in all.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks. Classes that never come cost hardly any
-        accuracy, so a list that is too long is the safe choice.
-    tasks : {"disjoint", "overlapping"}, default="disjoint"
-        As in `ContinualPrototypes`.
-    noise : {"independent", "tree", "toeplitz"}, default="independent"
-        As in `ContinualPrototypes`.
-    max_tasks : int, default=None
-        As in `ContinualPrototypes`.
-    keep_tasks : bool, default=False
-        As in `ContinualPrototypes`.
-
     Attributes
     ----------
     coef_ : ndarray of shape (n_classes, dim), float64
@@ -56,8 +40,6 @@ class ContinualDiscriminant(ContinualPrototypes):
         Noisy class sums that they are computed from, one for each class.
     axes_ : Axes or None
         Principal axes of the public rows of the first task; None without any.
-    released_, n_tasks_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `ContinualPrototypes`.
 
     Notes
     -----
@@ -99,17 +81,11 @@ class ContinualDiscriminant(ContinualPrototypes):
     accumulate: Rule | None = field(init=False)
     lattice: LatticeOptions | None = field(default=LatticeOptions(center="public", rotation="auto"), init=False)
 
-    tasks: Tasks = "disjoint"
-    noise: Noise = "independent"
-    max_tasks: int | None = None
-    keep_tasks: bool = False
-
-    def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
-        """Return the public map from embeddings to integer rows."""
+    def _lattice(self, n_features: int, public: RowSource | None) -> Lattice:
         if public is None:
             # Nothing tells whether the encoder has huge coordinates, which rounding would cut off.
             return Lattice(n_features, rotation=ROTATION)
-        return super().public_lattice(n_features, public)
+        return super()._lattice(n_features, public)
 
     def _uses_public_rows(self, public: PublicValues) -> bool:
         return public.rows is not None

@@ -46,10 +46,6 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What each task may spend. Tasks are disjoint, so this is also what a record pays in all.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks.
     head : {"probe", "softmax"}, default="probe"
         What fits a head: `LinearProbe`, as published [1]_, or `SoftmaxPrototypes`, which takes public rows of each
         task.
@@ -70,8 +66,6 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
         What each head of `SoftmaxPrototypes` subtracts from unit rows. Safe to publish.
     allowed_ : ndarray of shape (n_classes, n_tasks), bool
         Which classes each task may hold: public. A head speaks for these alone.
-    n_tasks_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `ContinualPrototypes`.
 
     Notes
     -----

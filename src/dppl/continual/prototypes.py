@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
-from dppl.continual import _presence
 from dppl.continual._stream import NEVER, ContinualClassifier, Tasks
-from dppl.continual._sums import KeptSums, ReleasedSums
+from dppl.continual._sums import KeptSums, ReleasedSums, evidence_of
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.parameters import LatticeParameter, parameters
@@ -47,14 +46,6 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What each task may spend. Where tasks are disjoint, this is also what a record pays in all.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks. Classes that never come cost hardly any
-        accuracy, so a list that is too long is the safe choice.
-    tasks : {"disjoint", "overlapping"}, default="disjoint"
-        Whether a record is in one task, or a person may have a record in each of several. The costs of tasks that
-        overlap add up, and the guarantee states the total so far.
     noise : {"independent", "tree", "toeplitz"}, default="independent"
         With independent noise the variance of sums over T tasks grows with T. The other two keep it to some multiple of
         log(T)², for classes that come in many tasks, and need a private state between tasks (`partial_fit`).
@@ -79,18 +70,6 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         The noisy sums that they are computed from, added up over tasks. Safe to publish.
     kept_ : KeptSums
         Those of each task, with `keep_tasks`. Safe to publish.
-    n_tasks_ : int
-        Number of tasks so far.
-    classes_ : ndarray of shape (n_classes,)
-        The sorted class list.
-    guarantee_ : Guarantee
-        What is promised. ``print(model.guarantee_)``.
-    lattice_ : Lattice
-        The public map from embeddings to integer rows.
-    n_features_in_ : int
-        Width of the embeddings.
-    encoder_ : str or None
-        The encoder that the table of embeddings names, if it does.
 
     Notes
     -----
@@ -148,10 +127,6 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         ----------
         task : int
             Its number, from 1.
-
-        Returns
-        -------
-        self
 
         Raises
         ------
@@ -241,9 +216,9 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         rows = CorrelatedClassSums(setting.lattice, n_classes, self.noise, most, setting.task.number)
         return {"sums": Measurement(rows, statistic=statistic)}
 
-    def _not_covered(self) -> tuple[str, ...]:
-        further = [_STATE] * (self.noise != "independent") + [_UNLEARNING] * self.keep_tasks
-        return (*super()._not_covered(), *further)
+    def not_covered(self) -> tuple[str, ...]:
+        """Name what else the guarantee does not cover: the private state, and what was forgotten."""
+        return tuple([_STATE] * (self.noise != "independent") + [_UNLEARNING] * self.keep_tasks)
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Ask for the sums of the task, and add them to those of earlier ones."""
@@ -275,7 +250,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
     def _add_up(self, variances: NDArray[np.float64]) -> None:
         """Compute the model from sums over all tasks, whose noise has these variances."""
         total = self.released_.total.copy()
-        self._set_model(total, variances, _presence.evidence(total, variances))
+        self._set_model(total, variances, evidence_of(total, variances))
 
     def _set_model(
         self, sums: NDArray[np.float64], variances: NDArray[np.float64], evidence: NDArray[np.float64]

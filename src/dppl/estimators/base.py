@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from dppl import _validate
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
 
 _SAME_CLASS = "two data sets are neighbours when one record is replaced by another of the same class"
+_PUBLIC_INPUTS = ("the list of classes", "the encoder", "the number of features", FORM_OF_FILES, "all parameters")
+_UNKNOWN_LABEL = "whether the fit stopped at a label outside the class list (unknown_labels='error')"
 _EXAMPLES = (
     "the examples or descriptions of the classes, which nobody may have written or chosen by looking at private records"
 )
@@ -79,6 +82,8 @@ class EmbeddingClassifier(ReleasedClassifier):
 
     # Whether it takes public examples of the classes.
     starts_from_examples: ClassVar[bool] = False
+    # Whether replace-one keeps the class of a record, and so the number of records in each class.
+    replaces_within_classes: ClassVar[bool] = False
     # Whether persons enter it with all of their records, of any number of classes, at the cost of one record. All its
     # queries must then allow it.
     whole_persons: ClassVar[bool] = False
@@ -106,10 +111,6 @@ class EmbeddingClassifier(ReleasedClassifier):
             after that, the charge stays.
         partition : str, default=None
             Name of the part of the data set that (`X`, `y`) is, see `Ledger.charge`.
-
-        Returns
-        -------
-        self
 
         Raises
         ------
@@ -149,20 +150,23 @@ class EmbeddingClassifier(ReleasedClassifier):
                 private = private_data(X, y, groups, max_classes=self.max_classes_per_person)
                 refuse_private(self.public or PublicData(), X, y)
                 plan = self._plan(private.n_features, private.engine, task)
-                allowed = None if plan.setting.task is None else plan.setting.task.allowed
+                classes, task = plan.setting.classes, plan.setting.task
+                allowed = None if task is None else task.allowed
                 guarantee = plan.guarantee_on(X, groups)
                 private.check(
                     needs_rows=any(one.measurement.query.needs_rows for one in plan.measurements.values()),
                     strict=self.unknown_labels == "strict" and bool(guarantee.releases),
-                    classes=plan.classes if allowed is None else plan.classes[allowed],
+                    classes=classes if allowed is None else classes[allowed],
                 )
                 # Paid before a private value is read: whoever stops a fit after that has seen something of it.
-                guarantee, entry = self._charge(plan, guarantee, ledger, partition)
+                # Not the seed: whoever reads the ledger could take the noise out again.
+                told = {name: one for name, one in plan.parameters.items() if name not in ("public", "random_state")}
+                guarantee, entry = charge(ledger, partition, guarantee, type(self).__name__, told)
                 with charged(entry):
                     records = None
                     if plan.measurements:
                         records = private.records(
-                            plan.classes,
+                            classes,
                             unknown_labels="ignore" if self.unknown_labels == "ignore" else "error",
                             adjacency=self.adjacency,
                             allowed=allowed,
@@ -172,7 +176,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                         )
                     seed = self.random_state if task is None else task.seed(self.random_state)
                     with Measure(plan.measurements, records, seed) as measure:
-                        self._learn(plan, X, guarantee, measure)
+                        self._learn(plan, public_facts(X), guarantee, measure)
                     if state is not None:
                         state.write(self)
                 if ledger is not None and entry is not None:
@@ -182,14 +186,13 @@ class EmbeddingClassifier(ReleasedClassifier):
             raise
         return self
 
-    def _learn(self, plan: Plan, X: Any, guarantee: Guarantee, measure: Measure) -> None:
-        """Set all that a fitted model has: what the plan says, and what is learned from noisy answers."""
-        validate_data(self, X, skip_check_array=True, ensure_2d=False)
+    def _learn(self, plan: Plan, facts: dict[str, Any], guarantee: Guarantee, measure: Measure) -> None:
+        """Set all that a fitted model has: public facts, what the plan says, and what is learned from noisy answers."""
+        self.__dict__ |= facts
         self.n_features_in_ = plan.setting.n_features
-        self.classes_, self.lattice_, self.guarantee_ = plan.classes, plan.lattice, guarantee
-        self.encoder_, self.columns_ = encoder_of(X), columns_of(X)
-        examples = plan.public.examples
-        self.examples_ = None if examples is None else examples.kept(len(plan.classes))
+        self.classes_, self.lattice_, self.guarantee_ = plan.setting.classes, plan.setting.lattice, guarantee
+        examples = plan.setting.public.examples
+        self.examples_ = None if examples is None else examples.kept(plan.setting.n_classes)
         # What the model file will say; parameters that are set after the fit have no part in it.
         self._fitted_with = {name: value for name, value in plan.parameters.items() if name != "public"}
         self.learn(measure, plan.setting)
@@ -201,20 +204,7 @@ class EmbeddingClassifier(ReleasedClassifier):
     def plan(self, n_features: int) -> Plan:
         """Settle all of a fit that parameters decide: nothing is fitted or charged.
 
-        Parameters
-        ----------
-        n_features : int
-            Width of the embeddings.
-
-        Returns
-        -------
-        Plan
-            Its `guarantee` is what a fit would guarantee and cost.
-
-        Raises
-        ------
-        ParameterError, BudgetError, InputError
-            As `fit`.
+        The `guarantee` of the plan is what a fit on rows of so many features would guarantee and cost.
         """
         _validate.positive_integer(n_features=n_features)
         self.check_parameters()
@@ -231,7 +221,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                 "out, or use SoftmaxPrototypes."
             )
         earlier = None if task is None else task.earlier
-        lattice = self.public_lattice(n_features, public.rows) if earlier is None else earlier.lattice_
+        lattice = self._lattice(n_features, public.rows) if earlier is None else earlier.lattice_
         setting = Setting(n_features, classes, lattice, public, task)
         setting = replace(setting, prepared=self.prepare(setting))
         declared = self.measurements(setting)
@@ -243,14 +233,28 @@ class EmbeddingClassifier(ReleasedClassifier):
             if self.whole_persons and not one.query.whole_persons:
                 raise ParameterError(f"the measurement {name!r} is not one that whole persons move as one record does.")
         n_rows = 1 if self.whole_persons else min(self.max_classes_per_person or 1, setting.n_classes)
-        paid = calibrated(self.budget, declared, self._relation_of_records, n_rows)
+        replaces, adds = self.adjacency == "replace-one", self.adjacency == "add-remove"
+        within = replaces and self.replaces_within_classes
+        paid = calibrated(self.budget, declared, WITHIN_CLASS if within else self.adjacency, n_rows)
         guarantee = Guarantee(
             budget=self.budget,
             adjacency=self.adjacency,
-            neighbours=_SAME_CLASS if self._relation_of_records == WITHIN_CLASS else None,
+            neighbours=_SAME_CLASS if within else None,
             releases=tuple(one.release for one in paid.values() if one.release is not None),
-            public_inputs=self._public_inputs(public),
-            not_covered=self._not_covered(),
+            public_inputs=(
+                *_PUBLIC_INPUTS,
+                *["the public rows"] * self._uses_public_rows(public),
+                *[_EXAMPLES] * (public.examples is not None),
+                *["the number of records"] * replaces,
+                *["the number of records in each class"] * within,
+            ),
+            not_covered=(
+                *ALWAYS_UNCOVERED,
+                *[A_CHANGED_RECORD] * adds,
+                *[_UNKNOWN_LABEL] * (self.unknown_labels == "error"),
+                *["a changed label, since class sizes are public"] * within,
+                *self.not_covered(),
+            ),
             fit_for_release=fit_for_release(self.random_state),
         )
         return Plan(deepcopy(self.get_params(deep=False)), setting, paid, guarantee, self.whole_persons)
@@ -275,40 +279,13 @@ class EmbeddingClassifier(ReleasedClassifier):
             The public values that the fit knows.
         """
 
-    @property
-    def _relation_of_records(self) -> str:
-        """The relation of neighbours, as queries know it."""
-        return self.adjacency
-
-    def _charge(
-        self, plan: Plan, guarantee: Guarantee, ledger: Ledger | None, partition: str | None
-    ) -> tuple[Guarantee, LedgerEntry | None]:
-        """Pay; return the guarantee, which notes where, and the entry."""
-        if not (ledger is None or hasattr(ledger, "charge")):
-            raise ParameterError(f"must be a dppl.Ledger; got {type(ledger).__name__}.", parameter="ledger")
-        if ledger is None and partition is not None:
-            raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
-        if ledger is None or not guarantee.releases:
-            return guarantee, None
-        # Not the seed: whoever reads the ledger could take the noise out again.
-        told = {name: value for name, value in plan.parameters.items() if name not in ("public", "random_state")}
-        parameters = {name: as_json(value) for name, value in told.items()}
-        entry = ledger.charge(guarantee, estimator=type(self).__name__, parameters=parameters, partition=partition)
-        return replace(guarantee, ledger_entry=f"{entry.dataset}, release {entry.number}"), entry
-
     def _forget(self) -> None:
         """Drop what an earlier fit left, so that a refit that fails leaves an unfitted model and not a mixture."""
         for name in [name for name in vars(self) if name.endswith("_") or name == "_fitted_with"]:
             delattr(self, name)
 
     def check_parameters(self) -> None:
-        """Check parameters and budget against each other.
-
-        Raises
-        ------
-        ParameterError, BudgetError
-            If a parameter breaks its rule, or this method cannot spend such a budget.
-        """
+        """Check parameters and budget against each other; ParameterError or BudgetError if they break a rule."""
         known = self._get_param_names()
         for name in vars(self):
             # A fact of the class, such as its relation of neighbours, which nobody may set.
@@ -337,10 +314,6 @@ class EmbeddingClassifier(ReleasedClassifier):
         ----------
         **params
             Parameters by name.
-
-        Returns
-        -------
-        self
         """
         given = {name: value for name, value in params.items() if "__" not in name}
         for name in params.keys() - given.keys():
@@ -353,46 +326,38 @@ class EmbeddingClassifier(ReleasedClassifier):
         super().set_params(**given)
         return self
 
-    def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
-        """Return the public map from embeddings to integer rows, from parameters and public rows only.
-
-        Parameters
-        ----------
-        n_features : int
-        public : array or table of shape (n_public, n_features), or None
-
-        Returns
-        -------
-        Lattice
-        """
+    def _lattice(self, n_features: int, public: RowSource | None) -> Lattice:
+        """Return the public map from embeddings to integer rows."""
         return fitted_lattice(self.lattice or LatticeOptions(), n_features, public)
-
-    def _public_inputs(self, public: PublicValues) -> tuple[str, ...]:
-        """Name what every guarantee treats as public."""
-        inputs = ["the list of classes", "the encoder", "the number of features", FORM_OF_FILES, "all parameters"]
-        if self._uses_public_rows(public):
-            inputs.append("the public rows")
-        if public.examples is not None:
-            inputs.append(_EXAMPLES)
-        if self.adjacency == "replace-one":
-            inputs.append("the number of records")
-        if self._relation_of_records == WITHIN_CLASS:
-            inputs.append("the number of records in each class")
-        return tuple(inputs)
 
     def _uses_public_rows(self, public: PublicValues) -> bool:
         """Tell whether what is released depends on public rows."""
         return self.lattice is not None and self.lattice.reads_public_rows
 
-    def _not_covered(self) -> tuple[str, ...]:
-        missing = list(ALWAYS_UNCOVERED)
-        if self.adjacency == "add-remove":
-            missing.append(A_CHANGED_RECORD)
-        if self.unknown_labels == "error":
-            missing.append("whether the fit stopped at a label outside the class list (unknown_labels='error')")
-        if self._relation_of_records == WITHIN_CLASS:
-            missing.append("a changed label, since class sizes are public")
-        return tuple(missing)
+    def not_covered(self) -> tuple[str, ...]:
+        """Name what else the guarantee does not cover."""
+        return ()
+
+
+def public_facts(X: Any) -> dict[str, Any]:
+    """Return what a fitted model says of its table: names of features, as scikit-learn has them, and the encoder."""
+    described = BaseEstimator()
+    validate_data(described, X, skip_check_array=True, ensure_2d=False)
+    return {**vars(described), "encoder_": encoder_of(X), "columns_": columns_of(X)}
+
+
+def charge(
+    ledger: Ledger | None, partition: str | None, guarantee: Guarantee, name: str, parameters: dict[str, Any]
+) -> tuple[Guarantee, LedgerEntry | None]:
+    """Pay for a release; return the guarantee, which notes where, and the entry."""
+    if not (ledger is None or hasattr(ledger, "charge")):
+        raise ParameterError(f"must be a dppl.Ledger; got {type(ledger).__name__}.", parameter="ledger")
+    if ledger is None and partition is not None:
+        raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
+    if ledger is None or not guarantee.releases:
+        return guarantee, None
+    entry = ledger.charge(guarantee, estimator=name, parameters=as_json(parameters), partition=partition)
+    return replace(guarantee, ledger_entry=f"{entry.dataset}, release {entry.number}"), entry
 
 
 @contextmanager
@@ -410,8 +375,9 @@ def as_json(value: Any) -> Any:
     """Shorten a public parameter for the ledger."""
     if isinstance(value, Budget):
         return value.to_dict()
-    if isinstance(value, LatticeOptions):
-        return {name: as_json(one) for name, one in vars(value).items()}
+    if isinstance(value, LatticeOptions | dict):
+        named = value if isinstance(value, dict) else vars(value)
+        return {name: as_json(one) for name, one in named.items()}
     if isinstance(value, np.ndarray | list | tuple | range) and len(value) > 100:
         return f"{type(value).__name__} of length {len(value)}"
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

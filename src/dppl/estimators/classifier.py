@@ -27,9 +27,9 @@ class Classifier(EmbeddingClassifier):
     Attributes
     ----------
     coef_ : ndarray of shape (n_classes, dim), float64
-        Weights on unit rows, which `setting.lattice` maps embeddings to.
+        Weights on unit rows, in the order of `classes_`. Safe to publish.
     intercept_ : ndarray of shape (n_classes,), float64
-        Added to the scores; zeros unless `learn` sets them.
+        Added to the scores; zeros unless `learn` sets them. Safe to publish.
 
     Notes
     -----

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save as to_safetensors
 
-from dppl._files import write_atomically
 from dppl._metadata import checked_columns
 from dppl._version import __version__
 from dppl.errors import ModelFileError
@@ -42,23 +41,13 @@ class Misfit(ValueError):
     """Two parts of a description that contradict each other; the message is for the reader."""
 
 
-def save(model: EmbeddingClassifier, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write a fitted model; see `EmbeddingClassifier.save`."""
-    try:
-        write_atomically(path, to_bytes(model), overwrite=overwrite)
-    except FileExistsError:
-        raise FileExistsError(
-            f"{os.fspath(path)} exists; choose another name, or overwrite it with overwrite=True."
-        ) from None
-
-
 def to_bytes(model: EmbeddingClassifier) -> bytes:
     """Return the content of the model file; equal models give equal bytes."""
     lattice = model.lattice_
     tensors = model._tensors()
     if lattice.center is not None:
         tensors["center"] = lattice.center
-    parameters = {name: value for name, value in model._saved_parameters().items() if name not in _UNSAVED}
+    parameters = {name: value for name, value in model._fitted_with.items() if name not in _UNSAVED}
     description = {
         "format": FORMAT,
         "written_by": f"dppl {__version__}",
@@ -69,35 +58,25 @@ def to_bytes(model: EmbeddingClassifier) -> bytes:
         "lattice": lattice.to_dict(),
         "guarantee": model.guarantee_.to_dict(),
     }
-    task_budget = getattr(model, "_task_budget", None)
-    if task_budget is not None:
+    if (task_budget := getattr(model, "_task_budget", None)) is not None:
         description["task_budget"] = task_budget.to_dict()
-    ids = getattr(model, "public_ids_", None)
-    if ids is not None:
+    if (ids := getattr(model, "public_ids_", None)) is not None:
         description["public_ids"] = ids.tolist()
-    if getattr(model, "columns_", None):
+    if model.columns_:
         description["columns"] = model.columns_
-    examples = getattr(model, "examples_", None)
-    if examples is not None:
-        description["examples"] = examples.to_dict()
+    if model.examples_ is not None:
+        description["examples"] = model.examples_.to_dict()
     text = json.dumps(description, sort_keys=True, ensure_ascii=False, allow_nan=False, default=_python_scalar)
-    content: bytes = to_safetensors(
-        {name: np.ascontiguousarray(value) for name, value in tensors.items()}, {_KEY: text}
-    )
-    return content
+    return bytes(to_safetensors({name: np.ascontiguousarray(one) for name, one in tensors.items()}, {_KEY: text}))
 
 
 def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
     """Read a model that `save` wrote, ready to predict.
 
-    Parameters
-    ----------
-    path : path
-
     Returns
     -------
     EmbeddingClassifier
-        An estimator of the class that was saved. Of a `PrivateClassifier` this is what classifies the embeddings;
+        Of the class that was saved. Of a `PrivateClassifier` this is what classifies the embeddings;
         `PrivateClassifier.load` adds its encoder.
 
     Raises
@@ -142,35 +121,30 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    name = os.fspath(path)
-    problem = None
-    description: Any = None
-    tensors: dict[str, NDArray[Any]] = {}
+    """Return the description and the tensors of a model file of this format."""
+    name, text, description = os.fspath(path), None, None
     try:
         with safe_open(name, framework="numpy") as file:
             metadata = file.metadata() or {}
-            text = metadata.get(_KEY)
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
+        problem = "is a safetensors file, but not a dppl model."
+        if _FINETUNED in metadata:
+            problem = "holds weights of a network; SparseFinetuner.load reads it."
+        text = metadata.get(_KEY)
     except Exception:  # a damaged file may raise anything
         problem = "is not a whole safetensors file: it is truncated, or not a model. Fetch it again, or name another."
         if os.path.isfile(name) and not os.path.getsize(name):
             problem = "is empty. Fetch it again, or name another."
-    else:
+    if text is not None:
         try:
-            description = json.loads(text) if text is not None else None
-            version = description["format"] if description is not None else None
+            description = json.loads(text)
+            problem = f"has format {description['format']!r}; this version of dppl reads format {FORMAT}."
         except (ValueError, KeyError, TypeError, RecursionError):
             problem = "carries a dppl description that cannot be read."
         else:
-            if text is None and _FINETUNED in metadata:
-                problem = "holds weights of a network; SparseFinetuner.load or FilmEnsemble.load reads it."
-            elif text is None:
-                problem = "is a safetensors file, but not a dppl model."
-            elif version != FORMAT:
-                problem = f"has format {version!r}; this version of dppl reads format {FORMAT}."
-    if problem is not None:
-        raise ModelFileError(f"{name} {problem}")
-    return description, tensors
+            if description["format"] == FORMAT:
+                return description, tensors
+    raise ModelFileError(f"{name} {problem}")
 
 
 def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> EmbeddingClassifier:
@@ -201,27 +175,18 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     _check_description(model, fields)
     model._restore(tensors, parameters)
     if "public_ids" in fields:
-        _set_public_ids(model, fields["public_ids"])
-    _set_examples(model, fields)
-    return model
-
-
-def _set_examples(model: EmbeddingClassifier, fields: dict[str, Any]) -> None:
+        ids, rows = np.array(fields["public_ids"], object), getattr(model, "public_indices_", None)
+        if rows is None or ids.shape != rows.shape or not all(isinstance(name, str) for name in ids.flat):
+            raise Misfit("its ids of public rows do not fit their positions")
+        model.public_ids_ = ids
     model.examples_ = None
     if "examples" in fields:
         if not model.starts_from_examples:
             raise Misfit("its method starts from no examples")
-        model.examples_ = ExamplesKept.from_dict(fields["examples"], len(model.classes_))
-    elif not model.guarantee_.releases:
+        model.examples_ = ExamplesKept.from_dict(fields["examples"], len(classes))
+    elif not guarantee.releases:
         raise Misfit("it releases nothing and started from nothing")
-
-
-def _set_public_ids(model: EmbeddingClassifier, ids: list[list[str]]) -> None:
-    found = np.array(ids, object)
-    rows = getattr(model, "public_indices_", None)
-    if rows is None or found.shape != rows.shape or not all(isinstance(name, str) for name in found.flat):
-        raise Misfit("its ids of public rows do not fit their positions")
-    model.public_ids_ = found
+    return model
 
 
 def check_tensor(tensors: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...], kind: type) -> NDArray[Any]:

@@ -14,12 +14,14 @@ from numpy.typing import ArrayLike
 from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
+from dppl.kernel.privacy.guarantee import Adjacency
 
 Kind = TypeVar("Kind", bound=type)
 
 # The seed of public rotations, where nobody chose another. Any fixed number does.
 ROTATION = 0
-_HEADING = "Parameters\n----------\n"
+# Sections of a docstring that are those of the bases, too.
+_HEADINGS = ("Parameters", "Attributes")
 _SECTIONS = re.compile(r"\n\n(?=\w+\n---)")
 _ENTRY = re.compile(r"^(\w+) : .*(?:\n(?: .*)?)*", re.MULTILINE)
 _MEAN_ROWS = 4096
@@ -27,23 +29,22 @@ _MEAN_ROWS = 4096
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 def parameters(kind: Kind) -> Kind:
-    """Make the fields of a class its parameters, by keyword, and document those that it has of its bases."""
+    """Make the fields of a class its parameters, by keyword; document them, and what it has, also for its bases."""
     dataclass(eq=False, repr=False, kw_only=True)(kind)
     if kind.__doc__ is None:  # python -OO
         return kind
-    entries: dict[str, str] = {}
-    for one in reversed(kind.__mro__):
-        text, *sections = _SECTIONS.split(inspect.cleandoc(vars(one).get("__doc__") or ""))
-        entries |= {
-            entry[1]: entry[0].rstrip()
-            for own in sections
-            if own.startswith(_HEADING)
-            for entry in _ENTRY.finditer(own)
-        }
-    # What is left is the docstring of the class itself.
-    shown = "\n".join(entries[name] for name in inspect.signature(kind).parameters if name in entries)
-    others = [section for section in sections if not section.startswith(_HEADING)]
-    kind.__doc__ = "\n\n".join([text, _HEADING + shown, *others])
+    entries: dict[str, dict[str, str]] = {heading: {} for heading in _HEADINGS}
+    for one in kind.__mro__:
+        for section in _SECTIONS.split(inspect.cleandoc(vars(one).get("__doc__") or ""))[1:]:
+            shared = entries.get(section.partition("\n")[0], {})
+            for entry in _ENTRY.finditer(section):
+                shared.setdefault(entry[1], entry[0].rstrip())
+    taken = entries["Parameters"]
+    entries["Parameters"] = {name: taken[name] for name in inspect.signature(kind).parameters if name in taken}
+    text, *sections = _SECTIONS.split(inspect.cleandoc(kind.__doc__))
+    merged = [f"{heading}\n{'-' * len(heading)}\n" + "\n".join(own.values()) for heading, own in entries.items() if own]
+    others = [section for section in sections if section.partition("\n")[0] not in _HEADINGS]
+    kind.__doc__ = "\n\n".join([text, *merged, *others])
     return kind
 
 
@@ -83,6 +84,19 @@ class LatticeOptions:
     def reads_public_rows(self) -> bool:
         """Whether the lattice depends on public rows."""
         return isinstance(self.center, str) or isinstance(self.rotation, str)
+
+
+@parameters
+class AdjacencyParameter:
+    """Mixin of methods that offer both relations between neighbours.
+
+    Parameters
+    ----------
+    adjacency : {"add-remove", "replace-one"}, default="add-remove"
+        Whether neighbours differ by one record more, or by one that is replaced by any other, of whatever class.
+    """
+
+    adjacency: Adjacency = "add-remove"
 
 
 @parameters

@@ -90,21 +90,6 @@ class Plan:
     guarantee: Guarantee
     whole_persons: bool  # whether persons enter with all of their records
 
-    @property
-    def classes(self) -> NDArray[Any]:
-        """The sorted public class list."""
-        return self.setting.classes
-
-    @property
-    def lattice(self) -> Lattice:
-        """The public map from embeddings to integer rows."""
-        return self.setting.lattice
-
-    @property
-    def public(self) -> PublicValues:
-        """The public rows, and the public examples of the classes."""
-        return self.setting.public
-
     def guarantee_on(self, X: Any, groups: Any = None) -> Guarantee:
         """Return the guarantee for such private rows: with what a table says of how its rows were made.
 
@@ -112,7 +97,7 @@ class Plan:
 
         With ids of persons (`groups`), which are not looked into, it is for a person and not for a record.
         """
-        check_lattice(X, self.lattice.n_features, "X")
+        check_lattice(X, self.setting.n_features, "X")
         guarantee = self.guarantee
         if groups is not None:
             guarantee = of_persons(guarantee, self.parameters["max_classes_per_person"], whole=self.whole_persons)
@@ -161,22 +146,16 @@ def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: b
             rows = f"as at most {classes} records, each of another class"
     of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
     others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
-    rows_of_several = not whole and classes != "1"
+    # Each person is one row, or one in each of several classes, and what counts rows says so.
+    counted = "number of persons" if whole or classes == "1" else "number of rows of persons"
     return replace(
         guarantee,
         unit=PERSON,
         releases=tuple(
-            replace(one, statistic=_counted_in_persons(one.statistic, rows_of_several)) for one in guarantee.releases
+            replace(one, statistic=one.statistic.replace(_RECORDS, counted, 1)) for one in guarantee.releases
         ),
         neighbours=_NEIGHBOURS + rows,
         public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({classes})"),
         assumptions=(*guarantee.assumptions, _ONE_ID),
         not_covered=(*others, *_NOT_COVERED),
     )
-
-
-def _counted_in_persons(statistic: str, several: bool) -> str:
-    """Say what is counted where each person is one row, or one row in each of several classes."""
-    if several and statistic == _RECORDS:
-        return "number of rows of persons"
-    return statistic.replace(_RECORDS, "number of persons", 1)

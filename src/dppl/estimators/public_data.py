@@ -60,18 +60,13 @@ class ExamplesKept:
     @classmethod
     def from_dict(cls, fields: dict[str, Any], n_classes: int) -> Self:
         """Read what `to_dict` wrote; KeyError, TypeError or ValueError if these are not examples of so many classes."""
-        if fields.keys() != {"counts", "texts"}:
-            raise KeyError("examples have counts and texts")
         counts, texts = fields["counts"], fields["texts"]
-        if type(counts) is not list or len(counts) != n_classes or not any(counts):
+        numbers = type(counts) is list and all(type(count) is int and 0 <= count <= _MOST_EXAMPLES for count in counts)
+        if fields.keys() != {"counts", "texts"} or not numbers or len(counts) != n_classes or not any(counts):
             raise ValueError("the numbers of examples do not fit the classes")
-        if not all(type(count) is int and 0 <= count <= _MOST_EXAMPLES for count in counts):
-            raise ValueError("the numbers of examples are none")
         if texts is None:
             return cls(tuple(counts))
-        if type(texts) is not list or not all(type(some) is list for some in texts):
-            raise TypeError("the texts of examples are lists of texts")
-        if [len(some) for some in texts] != counts:
+        if not all(type(some) is list for some in texts) or [len(some) for some in texts] != counts:
             raise ValueError("the texts of the examples do not fit their numbers")
         _check_texts([text for some in texts for text in some])
         return cls(tuple(counts), tuple(map(tuple, texts)))
@@ -146,8 +141,17 @@ class PublicData:
         return f"PublicData({', '.join(f'{name}=...' for name in given)})"
 
     @cached_property
-    def _tables(self) -> tuple[Any, Any]:  # the rows and the examples; those of paths are opened
-        return _opened(self.rows, y=None), _opened(self.examples)
+    def _tables(self) -> tuple[Any, Any]:
+        """The rows and the examples; those of paths are opened."""
+        tables = []
+        for given, y in ((self.rows, None), (self.examples, "y")):
+            if isinstance(given, str | os.PathLike):
+                from dppl.io import read_table  # pyarrow, which few fits need
+
+                given = read_table(given, y=y)
+            tables.append(given)
+        rows, examples = tables
+        return rows, examples
 
     @property
     def _labels(self) -> Any:
@@ -159,14 +163,6 @@ class PublicData:
                 "is missing, and the table of the examples holds no labels.", parameter="example_classes"
             )
         return labels
-
-
-def _opened(given: Any, y: str | None = "y") -> Any:
-    if not isinstance(given, str | os.PathLike):
-        return given
-    from dppl.io import read_table  # pyarrow, which few fits need
-
-    return read_table(given, y=y)
 
 
 def refuse_private(public: PublicData, X: Any, y: Any) -> None:
@@ -227,7 +223,7 @@ def check_lattice(X: Any, n_features: int, name: str) -> None:
 def refuse_private_as_public(X: Any, X_public: Any, name: str = "public.rows") -> None:
     """Refuse the commonest slip: one object, or views of one array, in both roles. Says nothing about the values."""
     same = X_public is not None and X is X_public
-    X, X_public = _in_memory(X), _in_memory(X_public)
+    X, X_public = (as_rows(one) if is_tensor(one) and one.ndim == 2 else one for one in (X, X_public))
     if isinstance(X, np.ndarray) and isinstance(X_public, np.ndarray):
         same = np.may_share_memory(X, X_public)
     elif isinstance(X, TensorRows) and isinstance(X_public, TensorRows):
@@ -235,11 +231,6 @@ def refuse_private_as_public(X: Any, X_public: Any, name: str = "public.rows") -
     if same:
         what = "labels" if name.endswith("classes") else "rows"
         raise ParameterError(f"must be public data; got the private {what} themselves.", parameter=name)
-
-
-def _in_memory(value: Any) -> Any:
-    """Return what tells whether two values share memory: of a tensor its rows."""
-    return as_rows(value) if is_tensor(value) and value.ndim == 2 else value
 
 
 def _check_texts(texts: Sequence[Any]) -> None:

@@ -16,6 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dppl import _validate
+from dppl._files import write_atomically
 from dppl._metadata import check_encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import model_file
@@ -37,7 +38,21 @@ _UNUSABLE = "X has rows without a direction (NaN, infinity, only zeros)"
 
 
 class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier of embeddings as it is after its fit. Subclasses say how it scores rows."""
+    """A classifier of embeddings as it is after its fit. Subclasses say how it scores rows.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The sorted class list.
+    guarantee_ : Guarantee
+        What is promised. ``print(model.guarantee_)``.
+    lattice_ : Lattice
+        The public map from embeddings to integer rows.
+    n_features_in_ : int
+        Width of the embeddings.
+    encoder_ : str or None
+        The encoder that the table of embeddings names, if it does.
+    """
 
     random_state: int | None
     # What only some methods take as parameters.
@@ -90,11 +105,6 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         unusable : {"error", "empty"}, default="error"
             What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them None in an
             array of objects.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Labels.
 
         Raises
         ------
@@ -167,10 +177,6 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
             True labels; a number and its text name the same class.
         sample_weight : array-like of shape (n,), default=None
 
-        Returns
-        -------
-        float
-
         Raises
         ------
         InputError
@@ -201,8 +207,11 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         FileExistsError
             If the file exists and `overwrite` is False.
         """
-        check_is_fitted(self, self._RELEASED)
-        model_file.save(self, path, overwrite=overwrite)
+        try:
+            write_atomically(path, self.to_bytes(), overwrite=overwrite)
+        except FileExistsError:
+            name = os.fspath(path)
+            raise FileExistsError(f"{name} exists; choose another name, or overwrite it with overwrite=True.") from None
 
     @abstractmethod
     def _tensors(self) -> dict[str, NDArray[Any]]:
@@ -211,10 +220,6 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
     @abstractmethod
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         """Set the fitted attributes from a model file; raise `Misfit` if they do not fit the rest of it."""
-
-    def _saved_parameters(self) -> dict[str, Any]:
-        """Return the parameters of the fit, with those that were found from public data in their place."""
-        return self._fitted_with
 
     @abstractmethod
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -254,9 +259,8 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         """Return scores of shape (n, n_classes); rows that cannot be used have NaN, where they are not refused."""
         check_is_fitted(self, self._RELEASED)
         _validate.one_of(reading.UNUSABLE, unusable=unusable)
+        self._check_continues(X)
         rows = reading.as_rows(X)
-        validate_data(self, X, reset=False, skip_check_array=True)
-        check_encoder(X, getattr(self, "encoder_", None), "X")
         parts = [np.empty((0, len(self.classes_)))]
         for block in iter_blocks(rows, _ROWS):
             features = self.lattice_.features(block)
@@ -270,14 +274,18 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         """Return what `function` makes of each part of a table, one after the other."""
         check_is_fitted(self, self._RELEASED)
         _validate.one_of(reading.UNUSABLE, unusable=unusable)
-        self._check_parts(X)
+        self._check_continues(X)
         found = dict(X.engine.each(partial(function, self), X.parts))
         return np.concatenate([found[place] for place in range(len(found))])
 
-    def _check_parts(self, X: Parted) -> None:
-        """Refuse a table in parts of another width or encoder than that of the fit."""
-        if X.n_features != self.n_features_in_:
-            raise InputError(f"X has {X.n_features} features, but the fit had {self.n_features_in_}.")
+    def _check_continues(self, X: Any) -> None:
+        """Refuse rows of another width, or by another encoder, than those of the fit."""
+        if isinstance(X, Parted):
+            if X.n_features != self.n_features_in_:
+                raise InputError(f"X has {X.n_features} features, but the fit had {self.n_features_in_}.")
+        else:
+            reading.as_rows(X)  # whose messages show nothing; those of scikit-learn show shapes
+            validate_data(self, X, reset=False, skip_check_array=True)
         check_encoder(X, getattr(self, "encoder_", None), "X")
 
     def __sklearn_tags__(self) -> Tags:
@@ -302,8 +310,9 @@ def refuse_unusable(unusable: NDArray[np.bool_], what: str) -> None:
     """Refuse to predict rows that cannot be used. Whoever predicts has them, so the message says where they are."""
     places = np.flatnonzero(unusable)
     if len(places):
+        listed = ", ".join(map(str, places[:_LISTED].tolist())) + " and others" * (len(places) > _LISTED)
         raise InputError(
-            f"{what}, which have no class: at {_listed(places.tolist())}, counted from 0. Leave them out, or pass "
+            f"{what}, which have no class: at {listed}, counted from 0. Leave them out, or pass "
             "unusable='empty' to predict, predict_proba or decision_function."
         )
 
@@ -315,8 +324,3 @@ def labels_of(codes: Codes, classes: NDArray[Any], unusable: NDArray[np.bool_], 
         labels = labels.astype(object)
         labels[unusable] = None
     return labels
-
-
-def _listed(places: list[int]) -> str:
-    """Return the first of some positions as a text."""
-    return ", ".join(map(str, places[:_LISTED])) + " and others" * (len(places) > _LISTED)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import wraps
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
@@ -17,10 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 from dppl import _validate
 from dppl._progress import shown_by
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
-from dppl.estimators.base import EmbeddingClassifier, as_json, charged
+from dppl.estimators.base import EmbeddingClassifier, as_json, charge, charged, public_facts
 from dppl.estimators.parameters import parameters, with_options
 from dppl.estimators.public_data import PublicData, refuse_private
-from dppl.estimators.released import Shares
 from dppl.estimators.reported import Reported
 from dppl.kernel import private_data, reading
 from dppl.kernel.lattice.threads import one_thread_each
@@ -29,15 +28,26 @@ from dppl.kernel.privacy import ZCDP, ApproxDP, Guarantee, Release
 from dppl.kernel.privacy.accounting import rho_per_run_within
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import TUNED_ELSEWHERE
-from dppl.kernel.reading import Unusable
 from dppl.kernel.search import RightAnswers, best_of, probability
 
 if TYPE_CHECKING:
-    from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
+    from dppl.kernel.privacy.ledger import Ledger
 
 Scoring: TypeAlias = Literal["accuracy", "balanced"]
 SCORINGS: tuple[Scoring, ...] = get_args(Scoring)
 _FIXED = ("budget", "classes", "adjacency", "unknown_labels", "random_state")
+
+
+def _of_best(name: str) -> Callable[..., Any]:
+    """Return the method of that name of the released model."""
+    method: Callable[..., Any] = getattr(EmbeddingClassifier, name)
+
+    @wraps(method)
+    def of_best(self: PrivateSearch, *given: Any, **options: Any) -> Any:
+        check_is_fitted(self, "best_estimator_")
+        return method(self.best_estimator_, *given, **options)
+
+    return of_best
 
 
 @parameters
@@ -127,10 +137,6 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             As in the estimator's own `fit`. With `groups` a person counts in one class and is in one part of the data,
             and scores count persons. The ledger needs an account in approximate DP with ``accounting="renyi"``.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ParameterError, BudgetError
@@ -165,12 +171,22 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 plans.append(replace(model._plan(private.n_features), whole_persons=False))
             promises = [plan.guarantee_on(X, groups) for plan in plans]
             private.check(needs_rows=True, strict=False, classes=classes)
+            facts = public_facts(X)
             guarantee = self._guarantee(promises, budget, rho, scoring)
-            entry = self._charge(guarantee, ledger, partition, candidates)
+            fixed = {name: one for name, one in self.estimator.get_params(deep=False).items() if name not in _FIXED}
+            told = {
+                "estimator": fixed,
+                "candidates": [as_json(one) for one in candidates],
+                "mean_runs": int(self.mean_runs),
+                "scoring": self.scoring,
+                "validation_share": probability(self.validation_share),
+            }
+            name = f"{type(self).__name__}({type(self.estimator).__name__})"
+            charged_guarantee, entry = charge(ledger, partition, guarantee, name, told)
 
             def learn(number: int, measure: Measure) -> EmbeddingClassifier:
                 fitted: EmbeddingClassifier = clone(models[number])
-                fitted._learn(plans[number], X, guarantee, measure)
+                fitted._learn(plans[number], facts, guarantee, measure)
                 return fitted
 
             # The number of runs is secret, so nobody is told when one of them ends.
@@ -189,64 +205,17 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 )
         self.classes_ = classes
         self.best_score_, self.best_estimator_, self.best_params_ = score, best, candidates[number]
-        if entry is not None:
-            guarantee = replace(guarantee, ledger_entry=f"{entry.dataset}, release {entry.number}")
-        self.guarantee_ = best.guarantee_ = guarantee
+        self.guarantee_ = best.guarantee_ = charged_guarantee
         best.budget = budget
         if ledger is not None and entry is not None:
             # The content of the ledger tells no time of this; that of its file does, and stands in `not_covered`.
             ledger.finish(entry, model_sha256=sha256(best.to_bytes()).hexdigest(), tell_time=False)
         return self
 
-    def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
-        """Return the class of each row by the released model.
-
-        Parameters
-        ----------
-        X : array-like, torch tensor or table of shape (n, n_features)
-        unusable : {"error", "empty"}, default="error"
-            As in `EmbeddingClassifier.predict`.
-        """
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict(X, unusable=unusable)
-
-    def predict_proba(self, X: Any, *, shares: Shares = "equal", unusable: Unusable = "error") -> NDArray[np.float64]:
-        """Return the probability of each class for each row by the released model.
-
-        Parameters
-        ----------
-        X : array-like, torch tensor or table of shape (n, n_features)
-        shares : {"equal", "data"} or array-like of shape (n_classes,), default="equal"
-            As in `EmbeddingClassifier.predict_proba`.
-        unusable : {"error", "empty"}, default="error"
-            As in `EmbeddingClassifier.predict`.
-        """
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict_proba(X, shares=shares, unusable=unusable)
-
-    def decision_function(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
-        """Return the score of each class for each row by the released model.
-
-        Parameters
-        ----------
-        X : array-like, torch tensor or table of shape (n, n_features)
-        unusable : {"error", "empty"}, default="error"
-            As in `EmbeddingClassifier.predict`.
-        """
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.decision_function(X, unusable=unusable)
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the released model, with the guarantee of the search; see `EmbeddingClassifier.save`.
-
-        Parameters
-        ----------
-        path : path
-        overwrite : bool, default=False
-            Whether an existing file may be replaced.
-        """
-        check_is_fitted(self, "best_estimator_")
-        self.best_estimator_.save(path, overwrite=overwrite)
+    predict = _of_best("predict")
+    predict_proba = _of_best("predict_proba")
+    decision_function = _of_best("decision_function")
+    save = _of_best("save")
 
     def _checked(self) -> tuple[ApproxDP, list[dict[str, Any]]]:
         if not isinstance(self.estimator, EmbeddingClassifier):
@@ -309,24 +278,6 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             fit_for_release=fit_for_release(self.random_state),
             exact=all(g.exact for g in inner),
         )
-
-    def _charge(
-        self, guarantee: Guarantee, ledger: Ledger | None, partition: str | None, candidates: list[dict[str, Any]]
-    ) -> LedgerEntry | None:
-        if ledger is None:
-            if partition is not None:
-                raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
-            return None
-        fixed = {name: value for name, value in self.estimator.get_params(deep=False).items() if name not in _FIXED}
-        parameters = {
-            "estimator": {name: as_json(value) for name, value in fixed.items()},
-            "candidates": [{name: as_json(value) for name, value in one.items()} for one in candidates],
-            "mean_runs": int(self.mean_runs),
-            "scoring": self.scoring,
-            "validation_share": probability(self.validation_share),
-        }
-        name = f"{type(self).__name__}({type(self.estimator).__name__})"
-        return ledger.charge(guarantee, estimator=name, parameters=parameters, partition=partition)
 
 
 def _union(lists: Any) -> list[str]:

@@ -34,8 +34,6 @@ _NUMBERS = (
     *("learning_rate", "momentum", "clip"),
 )
 SAVED = ("train", "head", *_NUMBERS)
-# Parameters and arrays of each class.
-_CONTENT = {"SparseFinetuner": ({*SAVED}, {"values"}), "FilmEnsemble": ({"stream"}, {"values", "allowed"})}
 _RATE_UNIT = 2.0**-32  # coins are tossed at a multiple of it
 
 
@@ -71,11 +69,9 @@ def write(
         ) from None
 
 
-def read(
-    path: str | os.PathLike[str], module: Any, estimator: str = "SparseFinetuner"
-) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
-    """Return the description, guarantee and arrays of a file, if it is one of this class for this module."""
-    fields, guarantee, tensors = _read(path, (estimator,))
+def read(path: str | os.PathLike[str], module: Any) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
+    """Return the description, guarantee and arrays of a file, if it is one for this module."""
+    fields, guarantee, tensors = _read(path)
     check_module(module)
     if fields["module"] != module_digest(module):
         raise InputError(
@@ -88,10 +84,9 @@ def read(
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what a file says, and its sizes, after checking it; neither torch nor the network is read.
 
-    Sizes are the number of trained weights and of steps (of each task), and the noise of a step in multiples of the
-    clipping norm.
+    Sizes are the number of trained weights and of steps, and the noise of a step in multiples of the clipping norm.
     """
-    fields, guarantee, tensors = _read(path, tuple(_CONTENT))
+    fields, guarantee, tensors = _read(path)
     (release,) = guarantee.releases  # _read saw to that
     multiplier = release.parameters["noise_std"] / release.sensitivity
     sizes = {"n_trained": tensors["values"].shape[-1], "n_steps": release.times, "noise_multiplier": multiplier}
@@ -107,9 +102,7 @@ def is_finetuned(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def _read(
-    path: str | os.PathLike[str], estimators: tuple[str, ...]
-) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
     name = os.fspath(path)
     if not os.path.isfile(name):
         raise FileNotFoundError(f"there is no model file {name}.")
@@ -117,11 +110,11 @@ def _read(
     try:
         fields, tensors = tensor_file.read(name, _KEY) or ({}, {})
         guarantee = Guarantee.from_dict(fields["guarantee"])
-        whole = fields["estimator"] in estimators and _is_whole(fields, guarantee, tensors)
+        whole = fields["estimator"] == "SparseFinetuner" and _is_whole(fields, guarantee, tensors)
     except Exception:  # a file that was made to look like one may raise anything
         pass
     if not whole:
-        raise ModelFileError(f"{name} is not a whole model of {' or '.join(estimators)}. Fetch or fit it again.")
+        raise ModelFileError(f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again.")
     return fields, guarantee, tensors
 
 
@@ -130,7 +123,7 @@ def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, N
     parameters, classes, values = fields["parameters"], fields["classes"], tensors["values"]
     if (
         fields["format"] != _FORMAT
-        or (set(parameters), set(tensors)) != _CONTENT[fields["estimator"]]
+        or (set(parameters), set(tensors)) != ({*SAVED}, {"values"})
         or not all(isinstance(fields[name], str) for name in ("module", "written_by"))
         or not (fields["encoder"] is None or isinstance(fields["encoder"], str))
         or not isinstance(classes, list)
@@ -143,8 +136,6 @@ def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, N
         or not guarantee.stays_within_budget()
     ):
         return False
-    if fields["estimator"] != "SparseFinetuner":
-        return True
     (release,), rate = guarantee.releases, parameters["sampling_rate"]
     return (
         all(type(parameters[name]) in (int, float) for name in _NUMBERS)

@@ -62,7 +62,7 @@ class NetworkClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
 
     def _forget(self) -> None:
         """Drop what an earlier fit left."""
-        for name in [name for name in vars(self) if name.endswith("_") or name == "_stream"]:
+        for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
 

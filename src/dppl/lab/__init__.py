@@ -10,14 +10,11 @@ from dppl._lazy import lazy
 if TYPE_CHECKING:
     from dppl.lab.adamix import AdaMix
     from dppl.lab.ceilings import NonPrivateLDA, NonPrivateLogisticRegression, NonPrivateNearestMean
-    from dppl.lab.covariance import FeatureCovariance
     from dppl.lab.film import FilmEnsemble
-    from dppl.lab.full_data import FullDataContinual
     from dppl.lab.global_adapt import GlobalAdapt
-    from dppl.lab.least_squares import LeastSquares
+    from dppl.lab.heads import FullDataContinual, NaiveContinual
     from dppl.lab.longtail import long_tailed, long_tailed_sizes
-    from dppl.lab.naive import NaiveContinual
-    from dppl.lab.newton import Newton
+    from dppl.lab.moments import FeatureCovariance, LeastSquares, Newton
     from dppl.lab.projected import ProjectedPrototypes
 
 __all__ = [
@@ -41,13 +38,13 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "AdaMix": "dppl.lab.adamix",
-        "FeatureCovariance": "dppl.lab.covariance",
+        "FeatureCovariance": "dppl.lab.moments",
         "FilmEnsemble": "dppl.lab.film",
-        "FullDataContinual": "dppl.lab.full_data",
+        "FullDataContinual": "dppl.lab.heads",
         "GlobalAdapt": "dppl.lab.global_adapt",
-        "LeastSquares": "dppl.lab.least_squares",
-        "NaiveContinual": "dppl.lab.naive",
-        "Newton": "dppl.lab.newton",
+        "LeastSquares": "dppl.lab.moments",
+        "NaiveContinual": "dppl.lab.heads",
+        "Newton": "dppl.lab.moments",
         "NonPrivateLDA": "dppl.lab.ceilings",
         "NonPrivateLogisticRegression": "dppl.lab.ceilings",
         "NonPrivateNearestMean": "dppl.lab.ceilings",

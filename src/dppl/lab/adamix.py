@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
@@ -10,10 +12,9 @@ from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
-from dppl.estimators.parameters import LatticeParameter, parameters
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import NumberOfRecords
 from dppl.kernel.reading import Codes
 from dppl.prototypes._examples import ExampleClassifier
@@ -26,7 +27,7 @@ _LEAST_CLIP = 1e-3
 
 
 @parameters
-class AdaMix(LatticeParameter, GradientClassifier):
+class AdaMix(GradientClassifier):
     r"""Softmax regression from public examples of the classes, after AdaMix, with all records in every step.
 
     The weights of softmax regression on the examples alone are the start. In every step the examples' gradients at the
@@ -38,13 +39,6 @@ class AdaMix(LatticeParameter, GradientClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend: a hundredth on the number of records, the rest on the gradients. With mu = 0 it is
         a model of the examples alone.
-    steps : int, default=40
-        Number of gradient steps; each gets the same share of the budget.
-    learning_rate : float, default=None
-        Step along the mean gradient, in units of the number of classes. None is as long as the noise of all steps
-        together moves a logit by a standard deviation of 0.6, if all are clipped as the first, and at most 4.
-    momentum : float, default=0.9
-        Share of the velocity kept from one step to the next; 0 is plain gradient descent.
     clip_quantile : float, default=0.9
         Which quantile of the norms of the examples' gradients is the clipping norm; it is kept above 0.001.
     n_components : int or "all", default=None
@@ -52,15 +46,6 @@ class AdaMix(LatticeParameter, GradientClassifier):
         all directions, which is no projection.
     public_weight : float, default=10.0
         How many records an example counts for; 0 uses examples for the start, the clipping norm and the subspace only.
-    adjacency : {"add-remove", "replace-one"}, default="add-remove"
-        ``"replace-one"`` replaces a record by any other, of whatever class.
-
-    Attributes
-    ----------
-    coef_ : ndarray of shape (n_classes, dim), float64
-        Weights on unit rows after the last step, in the order of `classes_`. Safe to publish.
-    intercept_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `LinearProbe`, without an intercept.
 
     Notes
     -----
@@ -86,30 +71,16 @@ class AdaMix(LatticeParameter, GradientClassifier):
     .. [1] Golatkar, Achille, Wang, Roth, Kearns, Soatto (2022), Mixed differential privacy in computer vision, CVPR,
        arXiv:2203.11481v2.
     .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
-
-    Examples
-    --------
-    >>> from dppl import ApproxDP, PublicData
-    >>> from dppl.lab import AdaMix
-    >>> from dppl.io import load_sample
-    >>> sample = load_sample()
-    >>> examples = PublicData(examples=sample.X_test[:50], example_classes=sample.y_test[:50])  # public, say
-    >>> model = AdaMix(ApproxDP(1, 1e-6), sample.classes, steps=10, public=examples).fit(sample.X, sample.y)
-    >>> bool(model.score(sample.X_test[50:], sample.y_test[50:]) > 0.5)
-    True
     """
 
-    l2, intercept_scaling = 0.0, 0.0
+    l2: float = field(default=0.0, init=False)
+    intercept_scaling: float = field(default=0.0, init=False)
     _NOISE_OF_LOGIT = 0.6
     starts_from_examples = True
 
-    steps: int = 40
-    learning_rate: float | None = None
-    momentum: float = 0.9
     clip_quantile: float = 0.9
     n_components: int | str | None = None
     public_weight: float = 10.0
-    adjacency: Adjacency = "add-remove"
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""

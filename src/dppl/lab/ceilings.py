@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from abc import abstractmethod
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,18 +13,13 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dppl.errors import InputError, ParameterError
-
-Float = NDArray[np.float64]
+from dppl.errors import InputError
 
 
 class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier on unit rows, without any privacy; subclasses say which."""
 
     guarantee_: ClassVar[str] = "NOT PRIVATE: nothing is promised, and the model may hold training records."
-
-    classes_: NDArray[Any]
-    model_: Any
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit without privacy.
@@ -53,29 +46,24 @@ class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         check_is_fitted(self, "model_")
         return np.asarray(self.model_.predict(normalize(validate_data(self, X, reset=False, dtype=np.float64))))
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> NoReturn:
-        """Raise `ParameterError`: what is not private is not a model of dppl.
-
-        Parameters
-        ----------
-        path : path
-        overwrite : bool, default=False
-        """
-        raise ParameterError(
-            f"{type(self).__name__} is not private, so there is no model file of it; fit a private classifier to "
-            "publish one."
-        )
-
-    @abstractmethod
-    def _classifier(self) -> Any:
-        """Return what is fitted on unit rows."""
-
 
 class NonPrivateNearestMean(NonPrivateClassifier):
     """NOT PRIVATE. The class whose mean unit row has the largest cosine similarity."""
 
     def _classifier(self) -> Any:
         return _NearestDirection()
+
+
+class _NearestDirection:
+    """The class whose sum of unit rows has the largest cosine similarity."""
+
+    def fit(self, rows: NDArray[np.float64], labels: NDArray[Any]) -> Self:
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        self.directions_ = normalize(np.stack([rows[codes == code].sum(axis=0) for code in range(len(self.classes_))]))
+        return self
+
+    def predict(self, rows: NDArray[np.float64]) -> NDArray[Any]:
+        return np.asarray(self.classes_[(rows @ self.directions_.T).argmax(axis=1)])
 
 
 class NonPrivateLDA(NonPrivateClassifier):
@@ -99,16 +87,3 @@ class NonPrivateLogisticRegression(NonPrivateClassifier):
 
     def _classifier(self) -> Any:
         return LogisticRegression(C=self.C, max_iter=1000)
-
-
-class _NearestDirection:
-    """The class whose sum of unit rows has the largest cosine similarity."""
-
-    def fit(self, rows: Float, labels: NDArray[Any]) -> Self:
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        sums = np.stack([rows[codes == code].sum(axis=0) for code in range(len(self.classes_))])
-        self.directions_ = normalize(sums)
-        return self
-
-    def predict(self, rows: Float) -> NDArray[Any]:
-        return np.asarray(self.classes_[(rows @ self.directions_.T).argmax(axis=1)])

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import field, replace
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
 from dppl._optional import optional
 from dppl.continual import _stream as stream
 from dppl.continual.ensemble import SCORES, Scores, normalised, put_together
-from dppl.errors import ModelFileError, ParameterError, WeakBudgetWarning
-from dppl.estimators.base import as_json
-from dppl.estimators.parameters import parameters
+from dppl.errors import ParameterError, WeakBudgetWarning
+from dppl.estimators.parameters import parameters, same_value
 from dppl.estimators.plan import seed_of
 from dppl.finetune import model_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs
 from dppl.finetune.selection import head_of, weights_of
-from dppl.finetune.sparse import NetworkClassifier, SparseFinetuner
-from dppl.finetune.trainer import DPTrainer, TrainingPlan
+from dppl.finetune.sparse import SparseFinetuner
 from dppl.kernel import reading
 from dppl.kernel.lattice.stream import as_numpy
 from dppl.kernel.privacy import Budget, Guarantee
-from dppl.kernel.privacy.budgets import budget_from_dict, checked_budget
+from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.reading import UnknownLabels
 
 if TYPE_CHECKING:
@@ -42,12 +39,10 @@ _OPTIONS = (
     *("head", "batch_size", "sampling_rate", "epochs", "warmup_epochs"),
     *("head_learning_rate", "learning_rate", "momentum", "clip", "block"),
 )
-# What must stay as it is from task to task.
-_STREAM = ("module", "budget", "classes", "options", "scores", "tasks", "unknown_labels", "shape", "integral")
 
 
 @parameters
-class FilmEnsemble(NetworkClassifier):
+class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Train a new head and the normalisation layers of a public network for each task, and let all tasks vote.
 
     Each `partial_fit` is one task. It starts from the public network and a head of zeros over all classes, since a head
@@ -134,7 +129,8 @@ class FilmEnsemble(NetworkClassifier):
         -------
         self
         """
-        self._forget()
+        for name in [name for name in vars(self) if name.endswith("_") or name == "_stream"]:
+            delattr(self, name)
         return self.partial_fit(X, y, **further)
 
     def partial_fit(
@@ -145,7 +141,6 @@ class FilmEnsemble(NetworkClassifier):
         task_classes: ArrayLike | None = None,
         ledger: Ledger | None = None,
         partition: str | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> Self:
         """Learn one more task. If that fails, the model of the earlier tasks stays as it was.
@@ -165,9 +160,6 @@ class FilmEnsemble(NetworkClassifier):
         partition : str, default=None
             Name of the task in the account. Tasks of different names cost together the maximum over them, see
             `Ledger.charge`; without names their costs add up. Tasks that may overlap have none.
-        checkpoint : path, default=None
-            File of this task, by which the same call on a model of the same earlier tasks goes on after an
-            interruption; see `SparseFinetuner.fit`. Each task has its own, and one of another task is refused.
         progress : callable, default=None
             Called with the number of steps of the task that are done.
 
@@ -181,52 +173,39 @@ class FilmEnsemble(NetworkClassifier):
             If a parameter breaks its rule or is not what it was in earlier tasks, the input does not fit, or the budget
             or ledger refuses.
         """
-        classes = reading.public_classes(self.classes)
+        _validate.one_of(stream.TASKS, tasks=self.tasks)
+        _validate.one_of(SCORES, scores=self.scores)
+        n, seed = getattr(self, "n_tasks_", 0), self.random_state
+        finetuner = self._finetuner(random_state=seed_of(seed, n) if n and seed is not None else seed)
+        classes, trainer = finetuner._prepared(ledger)
+        finetuner.sampling_rate = trainer.sampling_rate
         allowed = stream.codes_of_task(task_classes, classes)
         within_task = partial(reading.within_task, allowed=allowed, unknown_labels=self.unknown_labels)
         records = PrivateRecords.of_classes(X, y, classes, self.unknown_labels, within_task)
-        finetuner, described = self._prepared(records.shape, integral=records.integral, ledger=ledger)
+        public = self._public(finetuner, records)
         stream.refuse_partition(partition, self.tasks)
-        plan, trainer = self._plan(finetuner, described)
-        # A checkpoint is of one task: that of an earlier one would end this task before its first step.
-        earlier = sha256(self.values_.tobytes()).hexdigest() if self._n_earlier else None
+        plan = finetuner._plan(trainer, records.shape, integral=records.integral)
+        plan = replace(plan, guarantee=self._of_one_task(plan.guarantee))
         trainer.train(
             records,
             plan,
             ledger=ledger,
             partition=partition,
-            checkpoint=checkpoint,
+            checkpoint=None,
             progress=progress,
             name=type(self).__name__,
-            meaning={
-                "stream": described,
-                "list of task classes": allowed.tolist(),
-                "set of earlier tasks": earlier,
-            },
+            meaning={"list of task classes": allowed.tolist()},
         )
         # From here on nothing private is at hand.
         values = np.concatenate(list(weights_of(trainer.module_, trainer.selection).values()))[None]
         may = np.isin(np.arange(len(classes)), allowed)[:, None]
-        guarantee = stream.of_tasks(trainer.guarantee_, self._n_earlier + 1, self.tasks)
-        if self._n_earlier:
+        guarantee = stream.of_tasks(trainer.guarantee_, n + 1, self.tasks)
+        if n:
             values, may = np.concatenate([self.values_, values]), np.concatenate([self.allowed_, may], axis=1)
             guarantee = stream.together(self.guarantee_, guarantee, len(values))
-        self.__dict__ |= {"values_": values, "allowed_": may, "n_tasks_": len(values), "classes_": classes}
-        self.__dict__ |= {"guarantee_": guarantee, "_stream": described}
+        self.__dict__ |= {"values_": values, "allowed_": may, "n_tasks_": n + 1, "classes_": classes}
+        self.__dict__ |= {"guarantee_": guarantee, "_stream": public}
         return self
-
-    def plan(self, shape: tuple[int, ...], *, integral: bool = False) -> Guarantee:
-        """Return what a task on records of this shape would guarantee and cost by itself: nothing is read or charged.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            Of one record.
-        integral : bool, default=False
-            Whether records are integers, such as tokens.
-        """
-        finetuner, described = self._prepared(shape, integral=integral)
-        return self._plan(finetuner, described)[0].guarantee
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the score of each class, of shape (n, n_classes): one pass of the network for each task.
@@ -238,140 +217,66 @@ class FilmEnsemble(NetworkClassifier):
         """
         check_is_fitted(self, "values_")
         records = as_inputs(X)
-        logits = (self._of_task(number).decision_function(records) for number in range(self.n_tasks_))
+        logits = (self._of_task(values).decision_function(records) for values in self.values_)
         own = (rows[:, may] for rows, may in zip(logits, self.allowed_.T, strict=True))
-        return put_together(own, self.allowed_, len(records), self._stream["scores"])
+        return put_together(own, self.allowed_, len(records), self.scores)
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the trained weights of all tasks, the guarantee and the digest of the module to one safetensors file.
-
-        Parameters
-        ----------
-        path : path
-        overwrite : bool, default=False
-            Whether an existing file may be replaced.
-
-        Raises
-        ------
-        FileExistsError
-            If the file exists and `overwrite` is False.
-        """
-        check_is_fitted(self, "values_")
-        tensors = {"values": self.values_, "allowed": self.allowed_}
-        model_file.write(self, path, {"stream": self._stream}, tensors, overwrite=overwrite)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], module: Any) -> Self:
-        """Read what `save` wrote, on top of the public module; the stream can go on.
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of the largest score for each record.
 
         Parameters
         ----------
-        path : path
-        module : torch.nn.Module
-            The public module of the stream, whose digest the file holds.
-
-        Raises
-        ------
-        ModelFileError
-            If the file is damaged or something else.
-        InputError
-            If the module is another.
+        X : array-like or tensor of shape (n, ...)
         """
-        fields, guarantee, tensors = model_file.read(path, module, cls.__name__)
-        classes = np.array(fields["classes"])
-        described, values, allowed = fields["parameters"]["stream"], tensors["values"], tensors["allowed"]
-        model = None
-        if (
-            values.ndim == 2
-            and len(values) == guarantee.n_models
-            and allowed.dtype == np.bool_
-            and allowed.shape == (len(classes), len(values))
-            and allowed.any(axis=0).all()
-            and set(described) == set(_STREAM)
-        ):
-            rest = {name: described[name] for name in ("options", "scores", "tasks", "unknown_labels")}
-            model = cls(module, budget_from_dict(described["budget"]), classes, **rest)
-            model.__dict__ |= {"values_": values, "allowed_": allowed, "n_tasks_": len(values), "classes_": classes}
-            model.__dict__ |= {"guarantee_": guarantee, "_stream": described}
-        if model is None:
-            raise ModelFileError(f"{os.fspath(path)} contradicts itself. Fetch it again.")
-        model._of_task(0)  # which notices weights that do not fit the module
-        return model
+        return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
 
-    @property
-    def _n_earlier(self) -> int:
-        return getattr(self, "n_tasks_", 0)
-
-    def _prepared(
-        self, shape: tuple[int, ...], *, integral: bool, ledger: Ledger | None = None
-    ) -> tuple[SparseFinetuner, dict[str, Any]]:
-        """Return what trains the next task, and all that must stay as it is from task to task, JSON-ready."""
-        _validate.one_of(stream.TASKS, tasks=self.tasks)
-        _validate.one_of(SCORES, scores=self.scores)
+    def _finetuner(self, **further: Any) -> SparseFinetuner:
+        """Return what trains a task."""
         options = {} if self.options is None else self.options
         if not isinstance(options, dict) or not set(options) <= set(_OPTIONS):
             raise ParameterError(f"must be a dictionary with some of {', '.join(_OPTIONS)}.", parameter="options")
-        seed, n = self.random_state, self._n_earlier
-        finetuner = self._finetuner(options, random_state=seed_of(seed, n) if n and seed is not None else seed)
-        classes, trainer = finetuner._prepared(ledger)
-        finetuner.sampling_rate = trainer.sampling_rate
-        if self.tasks == "overlapping" and trainer.sampling_rate < 1:
+        options = {**options, "train": ("head", "norm"), "unknown_labels": self.unknown_labels, **further}
+        return SparseFinetuner(self.module, checked_budget(self.budget), self.classes, **options)
+
+    def _public(self, finetuner: SparseFinetuner, records: PrivateRecords) -> dict[str, Any]:
+        """Return all that must stay as it is from task to task, and compare it with the earlier ones."""
+        if self.tasks == "overlapping" and float(finetuner.sampling_rate or 1.0) < 1:
             raise ParameterError(
                 "tasks='overlapping' needs options={'sampling_rate': 1.0}: the costs of several trainings on samples "
                 "have no exact sum.",
                 parameter="tasks",
             )
-        described = {
-            "module": model_file.module_digest(self.module),
-            "budget": checked_budget(self.budget).to_dict(),
-            "classes": classes.tolist(),
-            "options": {name: as_json(getattr(finetuner, name)) for name in _OPTIONS},
-            "scores": self.scores,
-            "tasks": self.tasks,
-            "unknown_labels": self.unknown_labels,
-            "shape": list(shape),
-            "integral": integral,
-        }
-        for name in _STREAM if n else ():
-            if described[name] != self._stream[name]:
+        public: dict[str, Any] = self.get_params(deep=False) | {"module": model_file.module_digest(self.module)}
+        public |= {"shape": records.shape, "integral": records.integral, "random_state": None}
+        for name, value in public.items() if hasattr(self, "_stream") else ():
+            if not same_value(value, self._stream[name]):
                 raise ParameterError(
                     f"{name} must stay what it was in the earlier tasks; set it back, or start again with fit."
                 )
-        return finetuner, described
+        return public
 
-    def _finetuner(self, options: dict[str, Any], **further: Any) -> SparseFinetuner:
-        options = {**options, "train": ("head", "norm"), "unknown_labels": self.unknown_labels, **further}
-        budget = checked_budget(self.budget)
-        return SparseFinetuner(self.module, budget, self.classes, **options)
-
-    def _plan(self, finetuner: SparseFinetuner, described: dict[str, Any]) -> tuple[TrainingPlan, DPTrainer]:
-        """Settle what the next task releases and guarantees by itself."""
-        _, trainer = finetuner._prepared()
-        plan = finetuner._plan(trainer, tuple(described["shape"]), integral=described["integral"])
-        guarantee = stream.of_stream(plan.guarantee, stream.RELATIONS[self.tasks], self.tasks)
+    def _of_one_task(self, guarantee: Guarantee) -> Guarantee:
+        """Return what the next task guarantees by itself, if all together stay within reason."""
+        guarantee = stream.of_stream(guarantee, stream.RELATIONS[self.tasks], self.tasks)
         releases = tuple(replace(one, statistic=f"{one.statistic}, of one task") for one in guarantee.releases)
-        guarantee = replace(guarantee, releases=releases)
-        if self._n_earlier:
-            stream.check_same_promise(self.guarantee_, stream.of_tasks(guarantee, self._n_earlier, self.tasks))
+        guarantee, n = replace(guarantee, releases=releases), getattr(self, "n_tasks_", 0)
+        if n:
+            stream.check_same_promise(self.guarantee_, stream.of_tasks(guarantee, n, self.tasks))
         # A total beyond all use is refused before it is paid, and one of hardly any meaning warns.
-        total = stream.of_tasks(guarantee, self._n_earlier + 1, self.tasks).budget
+        total = stream.of_tasks(guarantee, n + 1, self.tasks).budget
         if total.is_weak:
             warnings.warn(total.weakness, WeakBudgetWarning, stacklevel=3)
-        return replace(plan, guarantee=guarantee), trainer
+        return guarantee
 
-    def _of_task(self, number: int) -> SparseFinetuner:
+    def _of_task(self, values: NDArray[np.float32]) -> SparseFinetuner:
         """Return the model of one task, whose logits are scores."""
-        model = self._finetuner(self._stream["options"])
-        model = model_file.restored(model, self.guarantee_, self.values_[number])
+        model = model_file.restored(self._finetuner(), self.guarantee_, values)
         if self.scores == "normalised":
-            _normalise(model.module_.get_submodule(head_of(model.module_, model.head)))
+            torch = optional("torch", "torch", "torch")
+            head = model.module_.get_submodule(head_of(model.module_, model.head))
+            weights = torch.from_numpy(normalised(as_numpy(head.weight).astype(np.float64))).to(head.weight)
+            # Products of unit rows and normalised weights take the place of logits, without an intercept.
+            head.register_forward_hook(
+                lambda _, args, output: torch.nn.functional.normalize(args[0].to(weights), dim=-1) @ weights.T
+            )
         return model
-
-
-def _normalise(head: Any) -> None:
-    """Let a linear layer return the products of unit rows and normalised weights, and no intercept."""
-    torch = optional("torch", "torch", "torch")
-    weights = torch.from_numpy(normalised(as_numpy(head.weight).astype(np.float64))).to(head.weight)
-    head.register_forward_hook(
-        lambda _, args, output: torch.nn.functional.normalize(args[0].to(weights), dim=-1) @ weights.T
-    )

@@ -8,10 +8,9 @@ from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
-from dppl.estimators.parameters import LatticeParameter, parameters
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import LongResiduals, NumberOfRecords
 from dppl.prototypes._gradients import GradientClassifier
 
@@ -22,7 +21,7 @@ _BOUNDS = 1e-3, math.sqrt(2)
 
 
 @parameters
-class GlobalAdapt(LatticeParameter, GradientClassifier):
+class GlobalAdapt(GradientClassifier):
     r"""Softmax regression by DPSGD-Global-Adapt, with all records in every step.
 
     Clipping shortens long gradients only and so turns their sum away from the classes that need it, often the rare
@@ -32,16 +31,6 @@ class GlobalAdapt(LatticeParameter, GradientClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What the whole fit may spend: a hundredth on the number of records, a hundredth on the counts of long gradients,
-        the rest on the gradients.
-    steps : int, default=40
-        Number of gradient steps.
-    learning_rate : float, default=None
-        Step along the scaled mean gradient, in units of the number of classes. None is as long as the noise of all
-        steps together moves a logit by a standard deviation of 1.5, and at most 4.
-    momentum : float, default=0.9
-        Share of the velocity kept from one step to the next; 0 is plain gradient descent.
     clip : float, default=1.0
         C, the longest scaled gradient.
     upper_bound : float, default=None
@@ -50,20 +39,6 @@ class GlobalAdapt(LatticeParameter, GradientClassifier):
         η. Z settles where about this share of the records is longer than τ·Z.
     threshold : float, default=1.0
         τ.
-    l2 : float, default=0.0
-        Strength of the penalty ``l2 / 2 * ‖coef_‖²`` beside the scaled mean loss.
-    intercept_scaling : float, default=0.0
-        A constant coordinate of this size ends each row, and its weight gives the intercept. It lengthens unit rows,
-        and with them the noise, to ``hypot(1, intercept_scaling)``. 0 fits no intercept.
-    adjacency : {"add-remove", "replace-one"}, default="add-remove"
-        ``"replace-one"`` replaces a record by any other, of whatever class.
-
-    Attributes
-    ----------
-    coef_ : ndarray of shape (n_classes, dim), float64
-        Weights on unit rows after the last step, in the order of `classes_`. Safe to publish.
-    intercept_, classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `LinearProbe`.
 
     Notes
     -----
@@ -84,28 +59,12 @@ class GlobalAdapt(LatticeParameter, GradientClassifier):
     .. [1] Esipova, Ghomi, Luo, Cresswell (2023), Disparate impact in differential privacy from gradient misalignment,
        ICLR, arXiv:2206.07737, DPSGD-Global-Adapt.
     .. [2] DPPL-v1 (arXiv:2406.08039), section 5 and appendix D.2: its full-batch form as comparison.
-
-    Examples
-    --------
-    >>> from dppl import ApproxDP
-    >>> from dppl.lab import GlobalAdapt
-    >>> from dppl.io import load_sample
-    >>> sample = load_sample()
-    >>> model = GlobalAdapt(ApproxDP(1, 1e-6), classes=sample.classes, steps=10).fit(sample.X, sample.y)
-    >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
-    True
     """
 
-    steps: int = 40
-    learning_rate: float | None = None
-    momentum: float = 0.9
     clip: float = 1.0
     upper_bound: float | None = None
     upper_bound_rate: float = 0.1
     threshold: float = 1.0
-    l2: float = 0.0
-    intercept_scaling: float = 0.0
-    adjacency: Adjacency = "add-remove"
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""

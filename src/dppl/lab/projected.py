@@ -1,4 +1,4 @@
-"""A projection layer in front of prototypes, trained privately: what DPPL-v1 tried, in two forms that are private."""
+"""A projection layer in front of prototypes, trained privately: what DPPL-v1 tried, in a form that is private."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from dppl.kernel.lattice.residuals import check_clip
 from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import ClassSums, SoftmaxGradients
 from dppl.lab.queries import (
-    EpisodeGradients,
     IntegerProjection,
     Projected,
     ProjectedRows,
@@ -38,11 +37,9 @@ from dppl.prototypes.public import PublicPrototypes
 
 Float = NDArray[np.float64]
 
-Form: TypeAlias = Literal["released-first", "episodes"]
-FORMS: tuple[Form, ...] = get_args(Form)
 Head: TypeAlias = Literal["mean", "public"]
 _HEADS: dict[Head, type[MeanPrototypes] | type[PublicPrototypes]] = {"mean": MeanPrototypes, "public": PublicPrototypes}
-# Percentage of the projection's budget for the prototypes that it is trained with, where they are released first.
+# Percentage of the projection's budget for the prototypes that it is trained with.
 _FIRST_PERCENT = 25
 # Squared distances of unit rows are at most 4, too few for a softmax to be sure of anything.
 _TEMPERATURE = 20.0
@@ -61,19 +58,14 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
 
     DPPL-v1 (appendix C.5) trains the layer with the rule of prototypical networks, and finds that it does not help. It
     clips the gradient of each query, which bounds what a query adds but not what a *support* record does: that moves
-    its class's prototype, and with it the gradients of all queries. Two forms are private, and are offered.
-
-    * ``"released-first"``: noisy class sums are released first, and the layer is trained towards them. Prototypes then
-      are public, every record is a query only, and its gradient is clipped by itself.
-    * ``"episodes"``: a hash of its row alone puts a record in one episode of each step, as support or as query. The
-      gradient of a whole episode is clipped.
+    its class's prototype, and with it the gradients of all queries. Here noisy class sums are released first, and the
+    layer is trained towards them. Prototypes then are public, every record is a query only, and its gradient is clipped
+    by itself.
 
     The classifier is `MeanPrototypes` or `PublicPrototypes` on the projected rows.
 
     Parameters
     ----------
-    form : {"released-first", "episodes"}, default="released-first"
-        How the projection is trained.
     head : {"mean", "public"}, default="mean"
         What the prototypes are: noisy class sums, or public rows, which are projected too and which `fit` needs as
         `public`.
@@ -89,9 +81,7 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
         Length of the first step, as a share of the projection's own length at the start. Later ones are shorter, down
         to nothing along a line.
     clip : float, default=1.0
-        Longest residual that keeps its length (``"released-first"``), or longest mean gradient of an episode's queries.
-    n_episodes : int, default=50
-        Episodes of each step, a public number.
+        Longest residual that keeps its length.
 
     Attributes
     ----------
@@ -101,20 +91,17 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
         What `MeanPrototypes` or `PublicPrototypes` released. Safe to publish.
     public_indices_, public_ids_
         As in `PublicPrototypes`, with ``head="public"`` only.
-    classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `MeanPrototypes`.
 
     Notes
     -----
     Unlike in DPPL-v1, all records take part in every step, prototypes are directions of class sums, clipping is of the
-    gradient with respect to the logits' weights (``"released-first"``), and steps have a fixed length.
+    gradient with respect to the logits' weights, and steps have a fixed length.
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the class sums and all sums of record
-    gradients with respect to the logits' weights and offsets (``"released-first"``), or all sums of episodes' gradients
-    (``"episodes"``), and then what the head releases. Sensitivity: s of the class sums, where s = 127·√dim/4 lattice
-    steps; 2²⁰·√(s² + b²) of a step's sum of record gradients, b being the constant coordinate; 2²¹ of one of episodes'
-    gradients, since one episode's vector of norm at most 2²⁰ becomes another; those of the head, in the projected
-    space. The projection, and the steps, follow from earlier releases, so squares of mu add. Public inputs: `classes`,
+    gradients with respect to the logits' weights and offsets, and then what the head releases. Sensitivity: s of the
+    class sums, where s = 127·√dim/4 lattice steps; 2²⁰·√(s² + b²) of a step's sum of record gradients, b being the
+    constant coordinate; those of the head, in the projected space. The projection, and the steps, follow from earlier
+    releases, so squares of mu add. Public inputs: `classes`,
     all parameters, `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label
     (two steps).
 
@@ -123,16 +110,6 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
     .. [1] DPPL-v1 (arXiv:2406.08039), appendix C.5, equations (8) to (12).
     .. [2] Snell, Swersky, Zemel (2017), Prototypical networks for few-shot learning, arXiv:1703.05175.
     .. [3] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
-
-    Examples
-    --------
-    >>> from dppl import ApproxDP
-    >>> from dppl.io import load_sample
-    >>> from dppl.lab import ProjectedPrototypes
-    >>> sample = load_sample()
-    >>> model = ProjectedPrototypes(ApproxDP(1, 1e-6), classes=sample.classes, n_components=16).fit(sample.X, sample.y)
-    >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
-    True
     """
 
     projection_: NDArray[np.int16] = field(init=False)
@@ -141,22 +118,19 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
     public_ids_: NDArray[np.object_] | None = field(init=False)
     _RELEASED = "prototypes_"
 
-    form: Form = "released-first"
     head: Head = "mean"
     share: float = 0.5
     n_components: int | None = None
     steps: int = 20
     learning_rate: float = 0.2
     clip: float = 1.0
-    n_episodes: int = 50
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        _validate.one_of(FORMS, form=self.form)
         _validate.one_of(get_args(Head), head=self.head)
         _validate.open_unit(share=self.share)
-        _validate.positive_integer(steps=self.steps, n_episodes=self.n_episodes)
+        _validate.positive_integer(steps=self.steps)
         if self.n_components is not None:
             _validate.positive_integer(n_components=self.n_components)
         _validate.positive(learning_rate=self.learning_rate, clip=self.clip)
@@ -200,9 +174,6 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
             name: replace(one, query=Projected(one.query, lattice), percent=rest)
             for name, one in setting.prepared.model.measurements(setting.prepared.setting).items()
         }
-        if self.form == "episodes":
-            episodes = EpisodeGradients(lattice, n_classes, self.n_episodes, self._width(lattice))
-            return {"gradients": Measurement(episodes, 100 * self.share, self.steps), **head}
         gradients = SoftmaxGradients(lattice, n_classes, softmax_gradient(lattice).bias)
         return {
             "first": Measurement(ClassSums(lattice, n_classes), _FIRST_PERCENT * self.share),
@@ -213,8 +184,7 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Train the projection, and then learn prototypes of projected rows."""
         # Prototypes are of rows that are projected as the training left it.
-        train = self._towards_released if self.form == "released-first" else self._by_episodes
-        projection = IntegerProjection.of(train(measure, setting))
+        projection = IntegerProjection.of(self._trained(measure, setting))
         self.projection_ = projection.steps.astype(np.int16)
         head, prepared = setting.prepared.model, setting.prepared.setting.prepared
         head.learn(measure.at(projection=projection), replace(self._inner(setting, projection), prepared=prepared))
@@ -230,7 +200,7 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
         width = len(projection.steps)
         return Setting(width, setting.classes, Lattice(width), public)
 
-    def _towards_released(self, measure: Measure, setting: Setting) -> Float:
+    def _trained(self, measure: Measure, setting: Setting) -> Float:
         """Train the projection with prototypes that were released, record by record."""
         lattice = setting.lattice
         # Directions of noisy class sums: released once, and fixed for all steps.
@@ -240,14 +210,6 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
             loss = PrototypicalLoss(lattice, IntegerProjection.of(weights), prototypes)
             noisy = measure("gradients", weights=loss.weights, offsets=loss.offsets, clip=self.clip)
             weights = self._moved(weights, loss.chained(noisy)[0], step)
-        return weights
-
-    def _by_episodes(self, measure: Measure, setting: Setting) -> Float:
-        """Train the projection with the prototypes of episodes, episode by episode."""
-        weights = self._start(setting.lattice)
-        for step in steps(self.steps):
-            noisy = measure("gradients", step=step, projection=IntegerProjection.of(weights), clip=self.clip)
-            weights = self._moved(weights, noisy.astype(np.float64), step)
         return weights
 
     def _moved(self, weights: Float, direction: Float, step: int) -> Float:

@@ -1,4 +1,4 @@
-"""Queries of projected prototypes: gradients of a projection layer, and other queries on rows that it projects.
+"""A projection layer: the gradient of its loss, and other queries on rows that it projects.
 
 The only file of this package that reads private records; the kernel answers its queries as it does its own.
 
@@ -6,8 +6,7 @@ With rows φ, a projection W and class prototypes p the logits are -‖W(φ - p_
 2·φᵀMp_c - p_cᵀMp_c for M = WᵀW, up to a term that all classes share. So the layer is a softmax regression whose weights
 and offsets follow from W and p, and the gradient with respect to W follows from that with respect to these.
 
-All that one record's rows enter is a product of integers below 2⁵³, which float64 holds exactly in any order, or an
-operation on single numbers: the bits of an episode's gradient are a function of that episode's records.
+All that one record's rows enter is a product of integers below 2⁵³, which float64 holds exactly in any order.
 """
 
 from __future__ import annotations
@@ -17,18 +16,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
 from dppl.errors import MeasurementError, ParameterError
-from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
-from dppl.kernel.lattice.kernels import Codes, class_sums, sum_blocks
-from dppl.kernel.lattice.lattice import LARGEST, Int8, round_within
-from dppl.kernel.lattice.residuals import BLOCK_ROWS, Int64, SoftmaxGradient
+from dppl.kernel.lattice import Lattice, RowSource
+from dppl.kernel.lattice.lattice import LARGEST, Int8
+from dppl.kernel.lattice.residuals import Int64, SoftmaxGradient
 from dppl.kernel.mechanisms import Randomness
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.queries import Query
@@ -41,18 +37,10 @@ UInt64 = NDArray[np.uint64]
 _ROW_STEPS = 2**10
 # Steps of the grid of a gradient with respect to logit weights, for its largest entry, before it is chained.
 _CHAIN_STEPS = 2.0**14
-# Steps of the grid on which the length of an episode's gradient is taken, for its largest entry.
-_LENGTH_STEPS = 2.0**15
-# Steps of the grid of episodes' gradients, for the clipping norm.
-EPISODE_STEPS = 2**20
-# Rounding lengthens most by less than this share, so that few need to be shrunk; no bound relies on it.
-_CAUTION = 2.0**-16
 # The constant coordinate of rows, which carries the offsets' part of the gradient, in units of a row.
 _CONSTANT = 0.5
-# Offset of a class that an episode has no support of. Its probability is next to nothing.
+# Offset of a class without a prototype. Its probability is next to nothing.
 _ABSENT = -1e6
-# Residuals are at most √2 long, so this clips none.
-_UNCLIPPED = 2.0
 
 
 def check_size(dim: int, n_components: int, n_classes: int) -> None:
@@ -143,111 +131,6 @@ class PrototypicalLoss:
         return direction, unit
 
 
-class Episodes:
-    """Records in episodes by a hash of their rows, and exact sums of the episodes' clipped gradients.
-
-    In each step a record is in one episode, as support or as query, whatever other records there are. An episode's
-    prototypes are the directions of its support's class sums.
-
-    One record changes what one episode adds, from one vector of norm at most `EPISODE_STEPS` to another; that norm is
-    checked in integers. So the sum moves by at most twice that, however many queries a support record has.
-    """
-
-    def __init__(self, lattice: Lattice, rows: RowSource, codes: Codes, n_classes: int, n_episodes: int) -> None:
-        self._lattice, self._n_classes, self._n_episodes = lattice, n_classes, n_episodes
-        mapped = np.concatenate([np.empty((0, lattice.dim), np.int8), *lattice.blocks(rows, BLOCK_ROWS)])
-        self._rows, self._codes = mapped[codes >= 0], codes[codes >= 0]
-        self._keys = _keys(self._rows)
-
-    def sum(self, step: int, projection: IntegerProjection, clip: float) -> Int64:
-        """Return the int64 sum of all episodes' clipped gradients, in `EPISODE_STEPS` per clipping norm.
-
-        The number of the step goes into the hash. `clip` is the longest mean gradient of an episode's queries that
-        keeps its length.
-        """
-        mixed = _mixed(self._keys, step)
-        episode = (mixed >> np.uint64(1)) % np.uint64(self._n_episodes)
-        support = np.asarray((mixed & np.uint64(1)) == 1)
-        total = np.zeros(projection.steps.shape, np.int64)
-        for number in range(self._n_episodes):
-            inside = episode == number
-            if inside.any():
-                total += self._clipped(self._rows[inside], self._codes[inside], support[inside], projection, clip)
-        return total
-
-    def _clipped(
-        self, rows: Int8, codes: Codes, support: NDArray[np.bool_], projection: IntegerProjection, clip: float
-    ) -> Int64:
-        plain = Lattice(self._lattice.dim)
-        sums = class_sums(sum_blocks(plain, rows), np.where(support, codes, -1), self._n_classes, plain.dim)
-        prototypes = plain.transform(sums)
-        query = ~support & np.asarray(prototypes.any(axis=1))[codes]
-        loss = PrototypicalLoss(self._lattice, projection, prototypes)
-        total = loss.gradient.sum(
-            iter_blocks(rows, BLOCK_ROWS), np.where(query, codes, -1), loss.weights, loss.offsets, clip=_UNCLIPPED
-        )
-        direction, unit = loss.chained(total)
-        return clipped_to_grid(direction, _UNCLIPPED * unit / max(1, int(np.count_nonzero(query))), clip)
-
-
-def clipped_to_grid(direction: Float, unit: float, clip: float) -> Int64:
-    """Clip an array, in units of `unit` clips, and round it to integers; the norm `clip` becomes `EPISODE_STEPS`."""
-    largest = float(np.abs(direction).max())
-    if not 0 < largest < math.inf:
-        return np.zeros(direction.shape, np.int64)
-    shape = direction / largest
-    norm = math.sqrt(float(np.square(np.rint(shape * _LENGTH_STEPS)).sum())) / _LENGTH_STEPS  # a sum of integers
-    length = min(1 - _CAUTION, largest * norm * unit / clip) * EPISODE_STEPS / norm
-    flat = round_within((shape * length).reshape(1, -1), Fraction(EPISODE_STEPS**2))
-    return flat.reshape(direction.shape).astype(np.int64)
-
-
-def _keys(rows: Int8) -> UInt64:
-    """Hash each row."""
-    digests = b"".join(blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
-    return np.frombuffer(digests, "<u8").astype(np.uint64)
-
-
-def _mixed(keys: UInt64, step: int) -> UInt64:
-    """Mix the number of a step into hashes (the finaliser of SplitMix64, Steele, Lea, Flood 2014)."""
-    mixed = keys + np.uint64((step + 1) * 0x9E3779B97F4A7C15 % 2**64)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
-
-
-@dataclass(frozen=True)
-class EpisodeGradients(Query):
-    """The sum of the clipped gradients of all episodes of a step.
-
-    A record is in one episode, whatever others there are, and changes what that adds from one vector of at most
-    `EPISODE_STEPS` to another (`Episodes`).
-    """
-
-    lattice: Lattice
-    n_classes: int
-    n_episodes: int
-    width: int
-    needs_rows = True
-    squared_norm = Fraction((2 * EPISODE_STEPS) ** 2)
-
-    @property
-    def statistic(self) -> str:
-        """With its shape."""
-        return f"sum of clipped gradients of {self.n_episodes} episodes ({self.width} x {self.lattice.dim})"
-
-    def exact(self, records: Records, *, step: int, projection: IntegerProjection, clip: float) -> NDArray[np.int64]:
-        """Return it, shape (width, dim)."""
-        assert isinstance(records, HeldRecords)  # needs_rows says so
-        checked_steps(projection, self.lattice, self.width)
-        _validate.positive(clip=clip)
-        episodes = records.once(
-            "episodes",
-            lambda: Episodes(self.lattice, records.rows, records.codes, self.n_classes, self.n_episodes),
-        )
-        return episodes.sum(step, projection, clip)
-
-
 @dataclass(frozen=True)
 class Projected(Query):
     """Another query, on rows that a released map projects; it says how far one projected row moves it."""
@@ -309,10 +192,10 @@ class Projected(Query):
         return HeldRecords(ProjectedRows(records.rows, self.lattice, projection.steps), records.codes)
 
 
-def checked_steps(projection: IntegerProjection, lattice: Lattice, width: int | None = None) -> None:
+def checked_steps(projection: IntegerProjection, lattice: Lattice) -> None:
     """Compare a released projection with what was declared, before a record is looked at."""
     steps = projection.steps
-    if steps.shape != (width or len(steps), lattice.dim):
+    if steps.shape != (len(steps), lattice.dim):
         raise MeasurementError(f"a projection must have {lattice.dim} columns; got shape {steps.shape}")
     # Products of integers below 2⁵³ are exact; others could be rounded by the other rows of a block.
     if (np.rint(steps) != steps).any() or not (LARGEST * np.abs(steps).sum(axis=1) < 2**53).all():

@@ -46,8 +46,7 @@ def class_incremental(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int)
 def shuffled(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int) -> list[Task]:
     """Spread all classes over all tasks: each row goes to a task at random, and each task may hold every class."""
     labels, names = _checked(y, classes, n_tasks)
-    place = np.random.default_rng(seed).integers(n_tasks, size=len(labels))
-    return [Task(np.flatnonzero(place == number), np.sort(names)) for number in range(n_tasks)]
+    return _placed(np.random.default_rng(seed).integers(n_tasks, size=len(labels)), names, n_tasks)
 
 
 def blurry(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int, *, elsewhere: float = 0.1) -> list[Task]:
@@ -64,8 +63,7 @@ def blurry(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int, *, elsewhe
     # Another stream of numbers than that of the order of classes.
     rng = np.random.default_rng([seed, 1])
     moved, anywhere = rng.random(len(labels)) < elsewhere, rng.integers(n_tasks, size=len(labels))
-    place = np.where(moved, anywhere, place)
-    return [Task(np.flatnonzero(place == number), np.sort(names)) for number in range(n_tasks)]
+    return _placed(np.where(moved, anywhere, place), names, n_tasks)
 
 
 def data_sets(lengths: Sequence[int], classes: Sequence[ArrayLike]) -> list[Task]:
@@ -76,11 +74,12 @@ def data_sets(lengths: Sequence[int], classes: Sequence[ArrayLike]) -> list[Task
     """
     if len(lengths) != len(classes):
         raise InputError(f"there must be a class list for each data set; got {len(classes)} for {len(lengths)}.")
-    ends = np.cumsum(lengths, dtype=np.int64)
-    return [
-        Task(np.arange(end - length, end), np.sort(np.asarray(names)))
-        for end, length, names in zip(ends, lengths, classes, strict=True)
-    ]
+    rows = np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1])
+    return [Task(part, np.sort(np.asarray(names))) for part, names in zip(rows, classes, strict=True)]
+
+
+def _placed(place: NDArray[Any], names: NDArray[Any], n_tasks: int) -> list[Task]:
+    return [Task(np.flatnonzero(place == number), np.sort(names)) for number in range(n_tasks)]
 
 
 def _checked(y: ArrayLike, classes: ArrayLike, n_tasks: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -93,36 +92,25 @@ def _checked(y: ArrayLike, classes: ArrayLike, n_tasks: int) -> tuple[NDArray[An
     return labels, names
 
 
-def average_accuracy(accuracies: ArrayLike) -> NDArray[np.float64]:
+def average_accuracy(accuracies: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the mean of a(t, i) over the tasks i up to t, after each task t.
 
-    >>> average_accuracy([[0.9, 0.0], [0.5, 0.7]]).tolist()
+    >>> average_accuracy(np.array([[0.9, 0.0], [0.5, 0.7]])).tolist()
     [0.9, 0.6]
     """
-    a = _checked_accuracies(accuracies)
-    return np.array([a[t, : t + 1].mean() for t in range(len(a))])
+    return np.array([row[: t + 1].mean() for t, row in enumerate(accuracies)])
 
 
-def forgetting(accuracies: ArrayLike) -> NDArray[np.float64]:
+def forgetting(accuracies: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return how much lower accuracies on earlier tasks are than they once were, after each task.
 
     For an earlier task i that is the largest a(s, i) after the tasks s from i to t - 1, minus a(t, i); it is averaged
     over all i before t. The maximum leaves the current task out, so forgetting is negative where a task's accuracy
-    rises above all it was before.
-    After the first task there is nothing to forget.
+    rises above all it was before. After the first task there is nothing to forget.
 
-    >>> forgetting([[0.9, 0.0], [0.5, 0.7]]).tolist()
+    >>> forgetting(np.array([[0.9, 0.0], [0.5, 0.7]])).tolist()
     [0.0, 0.4]
     """
-    a = _checked_accuracies(accuracies)
+    a = accuracies
     lost = [[a[i:t, i].max() - a[t, i] for i in range(t)] for t in range(len(a))]
     return np.array([np.mean(of_task) if of_task else 0.0 for of_task in lost])
-
-
-def _checked_accuracies(accuracies: ArrayLike) -> NDArray[np.float64]:
-    a = np.asarray(accuracies, np.float64)
-    if a.ndim != 2 or a.shape[0] != a.shape[1] or not len(a):
-        raise InputError(f"accuracies must be a square matrix, one row after each task; got shape {a.shape}.")
-    if not np.isfinite(a[np.tril_indices(len(a))]).all():
-        raise InputError("accuracies must be finite on and below the diagonal.")
-    return a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -23,7 +23,7 @@ from dppl.planning import model
 from dppl.planning.model import LAWS, NAMED, Law
 from dppl.planning.rehearsal import RUNS, Rehearsal, rehearse
 
-__all__ = ["BudgetPlan", "ClassExpectation", "Gain", "plan_budget", "plan_of_sizes"]
+__all__ = ["BudgetPlan", "ClassExpectation", "Gain", "plan_budget"]
 
 Float = NDArray[np.float64]
 Describe: TypeAlias = Literal["none", "names"]
@@ -55,146 +55,93 @@ GUESSES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassExpectation:
-    """What to expect of a class.
+    """What to expect of a class."""
 
-    Parameters
-    ----------
-    size : int
-        Its records.
-    recall : float
-        Share of its records that get its name.
-    low, high : float
-        Range of recall.
-    found : {"yes", "in part", "no"}
-        Whether the model finds at least half, at least a fifth, or less of what could be learnt of it without noise.
-    """
-
-    size: int
-    recall: float
+    size: int  # its records
+    recall: float  # share of its records that get its name
     low: float
     high: float
+    # "yes", "in part" or "no": at least half, at least a fifth, or less of what could be learnt of it without noise
     found: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """What a change would make of the expectations.
-
-    Parameters
-    ----------
-    balanced_accuracy : float
-    smallest_recall : float
-        Recall of the smallest class.
-    """
+    """What a change would make of the expectations."""
 
     balanced_accuracy: float
-    smallest_recall: float
+    smallest_recall: float  # of the smallest class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPlan:
-    """What `plan_budget` found; `print` says it in sentences, `to_dict` for machines.
-
-    Parameters
-    ----------
-    budget : Budget
-    method : str
-        As in `--method`.
-    is_default : bool
-        Whether it is the method that the budget gets by itself.
-    n_classes, n_records, smallest, n_features, n_public : int
-        The public inputs.
-    ceiling : float or None
-        Accuracy without privacy, where it was given.
-    balanced_accuracy, low, high : float
-        What to expect, and its range.
-    classes : tuple of ClassExpectation
-        At most six sizes, from the smallest class to the largest.
-    curve : tuple of ClassExpectation
-        What the model says of one class of other sizes, where the others stay as they are.
-    needed : int or None
-        Records of a class that is found with this budget, about; None if that many records do not exist.
-    twice_the_budget, twice_the_records : Gain
-    describe : {"names", "none"}
-        What the fit starts from.
-    otherwise : Gain or None
-        With names of classes what is expected without them, and without them what is expected with; None if the method
-        starts from none, or the accuracies were rehearsed.
-    cost : mapping of str to float
-        What a ledger is charged: mu and rho, and epsilon if the budget is of pure DP.
-    rehearsed : int
-        Simulated fits behind the accuracies; 0 if they are those of the model.
-    """
+    """What `plan_budget` found; `print` says it in sentences, `to_dict` for machines."""
 
     budget: Budget
-    method: str
-    is_default: bool
+    method: str  # as in `--method`
+    is_default: bool  # whether the budget gets that method by itself
     n_classes: int
     n_records: int
     smallest: int
     n_features: int
     n_public: int
-    ceiling: float | None
+    ceiling: float | None  # accuracy without privacy, where it was given
     balanced_accuracy: float
     low: float
     high: float
-    classes: tuple[ClassExpectation, ...]
-    curve: tuple[ClassExpectation, ...]
-    needed: int | None
+    classes: tuple[ClassExpectation, ...]  # at most six sizes, from the smallest class to the largest
+    curve: tuple[ClassExpectation, ...]  # one class of other sizes by the model, where the others stay as they are
+    needed: int | None  # records of a class that is found, about; None if no number is enough
     twice_the_budget: Gain
     twice_the_records: Gain
-    describe: Describe
+    describe: Describe  # what the fit starts from
+    # Without names of classes, or with them, whichever the plan is not for; None where that makes no difference.
     otherwise: Gain | None
-    cost: Mapping[str, float] = field(hash=False)
-    rehearsed: int = 0
+    cost: Mapping[str, float] = field(hash=False)  # of a ledger: mu and rho, and epsilon of a pure budget
+    rehearsed: int = 0  # simulated fits behind the accuracies; 0 if they are those of the model
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON."""
-        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return content | {
-            "budget": {"notion": self.budget.notion, **self.budget.to_dict()},
-            "classes": [_fields(one) for one in self.classes],
-            "curve": [_fields(one) for one in self.curve],
-            "twice_the_budget": _fields(self.twice_the_budget),
-            "twice_the_records": _fields(self.twice_the_records),
-            "otherwise": None if self.otherwise is None else _fields(self.otherwise),
-            "cost": dict(self.cost),
-            "sentences": self.sentences(),
-        }
+        budget = {"notion": self.budget.notion, **self.budget.to_dict()}
+        content = {name: list(one) if isinstance(one, tuple) else one for name, one in asdict(self).items()}
+        return {**content, "budget": budget, "sentences": self.sentences()}
 
     def sentences(self) -> list[str]:
         """Return the plan in sentences."""
+        if self.rehearsed:
+            source = f"mean and two standard deviations of {self.rehearsed} simulated fits on the rehearsal table"
+        elif self.ceiling is not None:
+            source = f"where {self.ceiling:g} is reached without privacy"
+        else:
+            source = "as nothing is known of the accuracy without privacy; name it as ceiling, or rehearse, "
+            source += "for a closer range"
+        why = "the default for this budget" if self.is_default else "as named"
+        cost = ", ".join(f"{name} = {rounded_up(value, 4)}" for name, value in self.cost.items())
+        name, value = next(iter(self.cost.items()))
+        # Squares of mu add up, and so do rho and epsilon themselves.
+        four = rounded_up(value * (2 if name == "mu" else 4), 4)
         return [
-            f"Balanced accuracy: about {self.balanced_accuracy:.2f} ({self.low:.2f} to {self.high:.2f}), "
-            f"{self._source()}.",
+            f"Balanced accuracy: about {self.balanced_accuracy:.2f} ({self.low:.2f} to {self.high:.2f}), {source}.",
             self._of_smallest(),
             _gain("Twice the budget", self.twice_the_budget),
             _gain("Twice the records", self.twice_the_records),
             "Ranges are for classes of a size on average; a single class, above all a rare one, varies more.",
-            self._of_method(),
+            f"Method: {self.method}, {why}.",
             *self._of_names(),
-            self._of_ledger(),
+            f"Ledger: one fit costs {cost}; four such fits need an account of {name} = {four}.",
             GUESSES,
         ]
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())
 
-    def _source(self) -> str:
-        if self.rehearsed:
-            return f"mean and two standard deviations of {self.rehearsed} simulated fits on the rehearsal table"
-        if self.ceiling is not None:
-            return f"where {self.ceiling:g} is reached without privacy"
-        return (
-            "as nothing is known of the accuracy without privacy; name it as ceiling, or rehearse, for a closer range"
-        )
-
     def _of_smallest(self) -> str:
         one = self.classes[0]
-        numbers = f"recall about {one.recall:.2f}, {one.low:.2f} to {one.high:.2f}"
         said = {YES: "is", IN_PART: "is in part", NO: "is not"}[one.found]
-        size = f"{one.size} record{'s' * (one.size != 1)}"
-        start = f"A class of {size} {said} expected to be found at {in_words(self.budget)} ({numbers})"
+        start = (
+            f"A class of {one.size} record{'s' * (one.size != 1)} {said} expected to be found at "
+            f"{str(self.budget).rsplit(', ', 1)[0]} (recall about {one.recall:.2f}, {one.low:.2f} to {one.high:.2f})"
+        )
         if self.needed is None:
             return f"{start}; no number of records is enough."
         if (one.found == YES) != (self.needed <= one.size):  # a rehearsal may differ from the model
@@ -203,35 +150,21 @@ class BudgetPlan:
             return f"{start}; {'one is' if self.needed == 1 else f'about {self.needed} are'} enough."
         return f"{start}; it takes about {self.needed}."
 
-    def _of_method(self) -> str:
-        why = "the default for this budget" if self.is_default else "as named"
-        return f"Method: {self.method}, {why}."
-
     def _of_names(self) -> list[str]:
         if self.method != "softmax":
             return []
         if self.otherwise is None:
             return ["The rehearsal starts from no names of classes; `dppl train` starts from those of texts by itself."]
-        if self.describe == "names":
-            said = (
-                "The fit starts from the names of the classes, as `dppl train` does with texts. Where they say little"
-            )
-        else:
-            said = "The plan is for a start from nothing. From names of classes of texts, as `dppl train` starts"
-        return [_gain(said, self.otherwise)]
-
-    def _of_ledger(self) -> str:
-        cost = ", ".join(f"{name} = {rounded_up(value, 4)}" for name, value in self.cost.items())
-        name, value = next(iter(self.cost.items()))
-        four = rounded_up(value * (2 if name == "mu" else 4), 4)
-        return f"Ledger: one fit costs {cost}; four such fits need an account of {name} = {four}."
+        named = "The fit starts from the names of the classes, as `dppl train` does with texts. Where they say little"
+        without = "The plan is for a start from nothing. From names of classes of texts, as `dppl train` starts"
+        return [_gain(named if self.describe == "names" else without, self.otherwise)]
 
 
 def plan_budget(
     budget: Budget,
     *,
     n_classes: int,
-    n_records: int | None = None,
+    n_records: int,
     smallest: int | None = None,
     n_features: int | None = None,
     encoder: str | None = None,
@@ -311,22 +244,34 @@ def plan_budget(
     elif rehearsal is not None and n_public:
         raise ParameterError("needs the public rows themselves for a rehearsal.", parameter="n_public")
     n_features = _n_features(n_features, encoder, rows)
-    n_records, smallest = _check_numbers(n_classes, n_records, smallest, n_public, ceiling)
+    _validate.positive_integer(n_classes=n_classes, n_records=n_records, smallest=1 if smallest is None else smallest)
+    _validate.positive_integer(n_public=n_public or 1)
+    least = n_classes * (smallest or 1)
+    for name, value, bound in (("n_classes", n_classes, 2), ("n_records", n_records, least)):
+        if value < bound:
+            raise ParameterError(f"must be at least {bound}; got {value!r}.", parameter=name)
+    if ceiling is not None:
+        _validate.open_unit(ceiling=ceiling)
+        if ceiling <= 1 / n_classes:
+            raise ParameterError(f"must be above chance, {1 / n_classes:.3g}; got {ceiling!r}.", parameter="ceiling")
     chosen = _method(method, budget, n_public)
-    sizes = class_sizes(n_classes, n_records, smallest)
     _validate.one_of(DESCRIBE, describe=describe)
     if describe == "names" and (chosen != "softmax" or rehearsal is not None):
         raise ParameterError(
             "names goes with the method softmax, and with no rehearsal; leave it out.", parameter="describe"
         )
+    n_records, smallest = int(n_records), int(smallest or n_records // n_classes)
+    sizes = class_sizes(n_classes, n_records, smallest)
     of = partial(_Setting.of, budget, chosen, n_features, n_public, ceiling, n_classes)
     setting = of(describe)
     measured = None
     if rows is not None and rehearsal is not None:
         measured = rehearse(chosen, budget, rows, np.asarray(rehearsal[1]), sizes, public, runs)
+        # What the model says beside is of data as hard as the rehearsal showed.
         setting = setting.like(sizes, float(measured.balanced.mean()))
     low, high = setting.balanced_range(sizes) if measured is None else _range(measured.balanced)
     expected = setting.balanced(sizes) if measured is None else float(measured.balanced.mean())
+    depends_on_names = measured is None and chosen == "softmax"
     return BudgetPlan(
         budget=budget,
         method=chosen,
@@ -343,50 +288,13 @@ def plan_budget(
         classes=setting.rows(sizes) if measured is None else setting.measured_rows(sizes, measured),
         curve=setting.curve(sizes),
         needed=setting.needed(sizes),
-        twice_the_budget=setting.costing(_twice(budget), chosen).gain(sizes),
+        twice_the_budget=replace(setting, spend=model.spend(chosen, _twice(budget))).gain(sizes),
         twice_the_records=setting.gain(2 * sizes),
         describe=describe,
-        otherwise=None
-        if measured is not None or chosen != "softmax"
-        else of("names" if describe == "none" else "none").gain(sizes),
+        otherwise=of("names" if describe == "none" else "none").gain(sizes) if depends_on_names else None,
         cost=_cost(budget, chosen, n_classes, n_features),
         rehearsed=0 if measured is None else runs,
     )
-
-
-def plan_of_sizes(
-    budget: Budget, sizes: ArrayLike, n_features: int, *, method: Method | Literal["auto"] = "auto", n_public: int = 0
-) -> tuple[ClassExpectation, ...]:
-    """Say what to expect of classes of known sizes: for the owner of the records alone, as sizes are private.
-
-    Parameters
-    ----------
-    budget : GaussianDP, ZCDP, ApproxDP or PureDP
-    sizes : array-like of shape (n_classes,)
-        Records of each class; at least two classes. One without records is not found.
-    n_features : int
-    method : {"auto", "softmax", "mean", "public"}, default="auto"
-    n_public : int, default=0
-
-    Returns
-    -------
-    tuple of ClassExpectation
-        In the order of the classes.
-
-    Raises
-    ------
-    BudgetError
-        If the method cannot spend the budget.
-    ParameterError
-        If a number breaks its rule.
-    """
-    counts = np.asarray(sizes)
-    if len(counts) < 2:
-        raise ParameterError("a plan needs at least two classes.")
-    setting = _Setting.of(budget, _method(method, budget, n_public), n_features, n_public, None, len(counts))
-    mean = max(float(counts.mean()), 1.0)
-    absent = ClassExpectation(size=0, recall=0.0, low=0.0, high=0.0, found=NO)
-    return tuple(absent if not n else setting.expectation(int(n), mean) for n in counts)
 
 
 def class_sizes(n_classes: int, n_records: int, smallest: int) -> Float:
@@ -400,11 +308,6 @@ def class_sizes(n_classes: int, n_records: int, smallest: int) -> Float:
     places = np.linspace(0, 1, n_classes)
     ratio = brentq(lambda log: smallest * np.exp(log * places).sum() - n_records, 0, math.log(n_records / smallest))
     return np.asarray(smallest * np.exp(ratio * places))
-
-
-def in_words(budget: Budget) -> str:
-    """Return the parameters of a budget, without the name of its notion."""
-    return str(budget).rsplit(", ", 1)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -440,22 +343,15 @@ class _Setting:
             spend=model.spend(method, budget),
         )
 
-    def costing(self, budget: Budget, method: str) -> _Setting:
-        """Return the same with another budget."""
-        return self._with(spend=model.spend(method, budget))
-
     def like(self, sizes: Float, balanced: float) -> _Setting:
         """Return the same with data as hard as a measured balanced accuracy shows."""
 
         def excess(log: float) -> float:
-            return self._with(s=math.exp(log)).balanced(sizes) - balanced
+            return replace(self, s=math.exp(log)).balanced(sizes) - balanced
 
         low, high = math.log(_EASIEST), math.log(_HARDEST)
         s = _EASIEST if excess(low) <= 0 else _HARDEST if excess(high) >= 0 else math.exp(brentq(excess, low, high))
-        return self._with(s=s, factor=self.law.spread)
-
-    def _with(self, **changed: float) -> _Setting:
-        return _Setting(**{name: changed.get(name, getattr(self, name)) for name in self.__dataclass_fields__})
+        return replace(self, s=s, factor=self.law.spread)
 
     def variance(self, sizes: ArrayLike, mean: float) -> Float:
         return model.variance(self.law, self.s, sizes, mean, self.n_features, self.spend)
@@ -475,11 +371,10 @@ class _Setting:
 
     def expectation(self, size: int, mean: float) -> ClassExpectation:
         v = self.variance(size, mean)
-        recall = float(model.recall(1 / np.sqrt(v), self.n_classes))
         low, high = model.recall_range(v, self.n_classes, self.factor)
-        return self._expectation(size, recall, float(low), float(high))
+        return self.judged(size, float(model.recall(1 / np.sqrt(v), self.n_classes)), float(low), float(high))
 
-    def _expectation(self, size: int, recall: float, low: float, high: float) -> ClassExpectation:
+    def judged(self, size: int, recall: float, low: float, high: float) -> ClassExpectation:
         share = self.share(recall)
         found = YES if share >= FOUND else IN_PART if share >= FOUND_IN_PART else NO
         return ClassExpectation(size=size, recall=recall, low=low, high=high, found=found)
@@ -498,7 +393,7 @@ class _Setting:
         for group in groups:
             recalls = measured.recalls[:, group].mean(axis=1)
             size = round(float(np.exp(np.log(sizes[group]).mean())))
-            rows.append(self._expectation(size, float(recalls.mean()), *_range(recalls)))
+            rows.append(self.judged(size, float(recalls.mean()), *_range(recalls)))
         return tuple(rows)
 
     def curve(self, sizes: Float) -> tuple[ClassExpectation, ...]:
@@ -546,29 +441,6 @@ def _n_features(n_features: int | None, encoder: str | None, rows: NDArray[Any] 
     return int(width)
 
 
-def _check_numbers(
-    n_classes: int, n_records: int | None, smallest: int | None, n_public: int, ceiling: float | None
-) -> tuple[int, int]:
-    """Return the number of records and that of the smallest class."""
-    _validate.positive_integer(n_classes=n_classes, n_records=n_records, smallest=1 if smallest is None else smallest)
-    if n_public != 0:
-        _validate.positive_integer(n_public=n_public)
-    if n_classes < 2:
-        raise ParameterError(f"must be at least 2; got {n_classes!r}.", parameter="n_classes")
-    assert n_records is not None
-    if n_records < n_classes * (smallest or 1):
-        raise ParameterError(
-            f"must be at least {n_classes * (smallest or 1)}, that many classes times the smallest of them; got "
-            f"{n_records!r}.",
-            parameter="n_records",
-        )
-    if ceiling is not None:
-        _validate.open_unit(ceiling=ceiling)
-        if ceiling <= 1 / n_classes:
-            raise ParameterError(f"must be above chance, {1 / n_classes:.3g}; got {ceiling!r}.", parameter="ceiling")
-    return int(n_records), n_records // n_classes if smallest is None else int(smallest)
-
-
 def _method(method: str, budget: Budget, n_public: int) -> str:
     _validate.one_of(("auto", *BY_METHOD), method=method)
     chosen = method_for(budget) if method == "auto" else method
@@ -613,7 +485,3 @@ def _two_digits(number: float) -> int:
     """Round up to two digits."""
     step = 10 ** max(0, math.floor(math.log10(number)) - 1)
     return int(math.ceil(number / step) * step)
-
-
-def _fields(one: Any) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in one.__dataclass_fields__}

@@ -8,6 +8,7 @@ from typing import ClassVar
 from dppl import _validate
 from dppl.estimators.classifier import Classifier
 from dppl.estimators.descent import Descent
+from dppl.estimators.parameters import AdjacencyParameter, LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel.queries import SoftmaxGradients
 
@@ -15,14 +16,32 @@ from dppl.kernel.queries import SoftmaxGradients
 _LARGEST_STEP = 4.0
 
 
-class GradientClassifier(Classifier):
-    """Softmax regression by noisy gradient steps with momentum."""
+@parameters
+class GradientClassifier(AdjacencyParameter, LatticeParameter, Classifier):
+    """Softmax regression by noisy gradient steps with momentum.
 
-    steps: int
-    learning_rate: float | None
-    momentum: float
-    l2: float
-    intercept_scaling: float
+    Parameters
+    ----------
+    steps : int, default=40
+        Number of gradient steps; each gets the same share of the budget.
+    learning_rate : float, default=None
+        Step along the mean gradient, in units of the number of classes (the inverse curvature of the loss at the
+        start). None is as long as the noise of all steps together moves a logit by a standard deviation of 1.5 (0.6 of
+        `AdaMix`, if all are clipped as the first), and at most 4.
+    momentum : float, default=0.9
+        Share of the velocity kept from one step to the next; 0 is plain gradient descent.
+    l2 : float, default=0.0
+        Strength of the penalty ``l2 / 2 * ‖coef_‖²`` beside the mean loss.
+    intercept_scaling : float, default=0.0
+        A constant coordinate of this size ends each row, and its weight gives the intercept. It lengthens unit rows,
+        and with them the noise, to ``hypot(1, intercept_scaling)``. 0 fits no intercept.
+    """
+
+    steps: int = 40
+    learning_rate: float | None = None
+    momentum: float = 0.9
+    l2: float = 0.0
+    intercept_scaling: float = 0.0
 
     # With the default step, the noise of all steps together moves a logit by this standard deviation.
     _NOISE_OF_LOGIT: ClassVar[float] = 1.5

@@ -8,7 +8,6 @@ found on embeddings of three public data sets, over budgets of mu from 0.05 to 6
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -69,12 +68,20 @@ class Frame:
         if public is None:
             # Nothing tells whether the encoder has huge coordinates, which rounding would cut off.
             return cls(np.eye(n_features), np.zeros(n_features), np.full(n_features, 1 / n_features), ROTATION)
-        mean, axes = _principal_axes(public)
+        total, products, count = np.zeros(n_features), np.zeros((n_features, n_features)), 0
+        for u in map(Lattice(n_features).features, iter_blocks(public, _PUBLIC_ROWS)):
+            kept = u[u.any(axis=1)]
+            total += kept.sum(axis=0, dtype=np.float64)
+            products += kept.T @ kept
+            count += len(kept)
+        mean = total / max(count, 1)
+        _, ascending = np.linalg.eigh(products / max(count, 1) - np.outer(mean, mean))
+        axes = ascending[:, ::-1]
+        # Rows have length 1 again after the mean is taken off, so their moments are not the eigenvalues.
         energy = np.zeros(n_features)
-        for f in _features(Lattice(n_features, center=mean), public):
+        for f in map(Lattice(n_features, center=mean).features, iter_blocks(public, _PUBLIC_ROWS)):
             energy += np.square(f @ axes.astype(np.float32)).sum(axis=0, dtype=np.float64)
-        total = energy.sum()
-        moments = energy / total if total > 0 else np.full(n_features, 1 / n_features)
+        moments = energy / energy.sum() if energy.any() else np.full(n_features, 1 / n_features)
         # One more row, spread over all axes: a small pool says nothing of those on which it has no rows.
         spectrum = (public.shape[0] * moments + 1) / (public.shape[0] + n_features)
         rotation = ROTATION if Lattice(n_features).loses_much(public) else None
@@ -91,24 +98,6 @@ class Frame:
         return self.axes if self.rotation is None else rotate(self.axes.T, self.rotation).T
 
 
-def _principal_axes(public: RowSource) -> tuple[Float, Float]:
-    """Return the mean of unit rows and, in columns, the eigenvectors of their covariance."""
-    dim = public.shape[1]
-    total, products, count = np.zeros(dim), np.zeros((dim, dim)), 0
-    for u in _features(Lattice(dim), public):
-        kept = u[u.any(axis=1)]
-        total += kept.sum(axis=0, dtype=np.float64)
-        products += kept.T @ kept
-        count += len(kept)
-    mean = total / max(count, 1)
-    _, axes = np.linalg.eigh(products / max(count, 1) - np.outer(mean, mean))
-    return mean, axes[:, ::-1]
-
-
-def _features(lattice: Lattice, public: RowSource) -> Iterator[NDArray[np.float32]]:
-    return map(lattice.features, iter_blocks(public, _PUBLIC_ROWS))
-
-
 @dataclass(frozen=True, slots=True)
 class ClassSizes:
     """Class sizes, told apart only as far as noisy counts differ by more than their noise."""
@@ -118,6 +107,7 @@ class ClassSizes:
     # what a class counts at least where sizes are divided by: the noise, or the mean size if that is smaller
     least: float
     noise_std: float  # standard deviation of the noise that is left in sizes
+    shares: Float  # shape (n_classes,); above 0 and of sum 1
 
     @classmethod
     def of(cls, total: float, counts: Float, noise_std: float) -> Self:
@@ -127,24 +117,14 @@ class ClassSizes:
         # The part of the differences between counts that is no noise.
         trust = max(0.0, 1 - noise_std**2 / max(float(counts.var()), 1e-9))
         sizes = np.maximum(total / n_classes + trust * (counts - counts.mean()), 0)
-        return cls(total, sizes, min(noise_std, total / n_classes), math.sqrt(trust) * noise_std)
-
-    @property
-    def shares(self) -> Float:
-        """Shares of the classes, above 0 and of sum 1."""
-        raised = self.sizes + self.least
-        return np.asarray(raised / raised.sum())
-
-    @property
-    def balance(self) -> float:
-        """Harmonic over arithmetic mean of the shares: 1 for equal classes, near 0 where one is rare."""
-        return float(len(self.sizes) / np.mean(1 / self.shares))
+        least = min(noise_std, total / n_classes)
+        raised = sizes + least
+        return cls(total, sizes, least, math.sqrt(trust) * noise_std, raised / raised.sum())
 
     @property
     def balancing(self) -> Float:
         """Weights of each class's records, 1 at most, with which all classes weigh alike."""
-        shares = self.shares
-        return np.asarray(shares.min() / shares)
+        return np.asarray(self.shares.min() / self.shares)
 
     def mean_weights(self, noise_std: float) -> Float:
         """Return weights from 0 to 1 of each class's records in a mean.
@@ -204,11 +184,14 @@ class Ascent:
     def __init__(self, sizes: ClassSizes, spectrum: Float, noise_std: float) -> None:
         n_classes = len(sizes.sizes)
         self._spectrum, self._noise_std, self._class_size = spectrum, noise_std, sizes.total / n_classes
-        tolerance = max(_TOLERANCE * math.log(max(n_classes, 2)), _TOLERANCE_IF_LARGE * sizes.balance)
+        # Harmonic over arithmetic mean of the shares: 1 for equal classes, near 0 where one is rare.
+        balance = float(n_classes / np.mean(1 / sizes.shares))
+        tolerance = max(_TOLERANCE * math.log(max(n_classes, 2)), _TOLERANCE_IF_LARGE * balance)
         self._tolerance = min(_LARGEST_TOLERANCE, tolerance)
         # Longer steps for small classes, whose gradients are short, but not for those that seem to be empty.
         caps = np.minimum(1, sizes.sizes / sizes.least) / np.sqrt(n_classes * sizes.shares)
-        longest = max(_longest(_CAP, self._class_size), _longest(_CAP_IF_LARGE, sizes.balance * self._class_size))
+        rules = (_CAP, self._class_size), (_CAP_IF_LARGE, balance * self._class_size)
+        longest = max(min(bound, factor * size**power) for (factor, power, bound), size in rules)
         self._caps = np.maximum(caps * longest, 1e-9)
         self._path = Descent(n_classes, len(spectrum), momentum=_MOMENTUM)
         self._moves = 0
@@ -228,11 +211,6 @@ class Ascent:
         noise = self._noise_std * math.sqrt(STEPS * float(factors**2 @ self._spectrum)) / self._class_size
         steps = 1 / (self._class_size * (1 / self._caps + noise / self._tolerance))
         self.weights = steps[:, None] * self._path.coef * factors
-
-
-def _longest(rule: tuple[float, float, float], class_size: float) -> float:
-    factor, power, bound = rule
-    return float(min(bound, factor * class_size**power))
 
 
 def axis_filter(path: Float, variance: float, spectrum: Float) -> Float:

@@ -17,7 +17,7 @@ from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.privacy.guarantee import Adjacency
-from dppl.kernel.queries import ADD_REMOVE, COINPRESS_SPLITS, WITHIN_CLASS, ClassSums, CoinPressMeans, PublicClassSizes
+from dppl.kernel.queries import COINPRESS_SPLITS, ClassSums, CoinPressMeans, PublicClassSizes
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
 Metric: TypeAlias = Literal["cosine", "euclidean"]
@@ -49,16 +49,6 @@ class MeanPrototypes(LatticeParameter, EmbeddingClassifier):
     ----------
     prototypes_ : ndarray of shape (n_classes, dim), float64
         Noisy sums (add-remove) or means (replace-one) of unit rows, in the order of `classes_`. Safe to publish.
-    classes_ : ndarray of shape (n_classes,)
-        The sorted class list.
-    guarantee_ : Guarantee
-        What is promised. ``print(model.guarantee_)``.
-    lattice_ : Lattice
-        The public map from embeddings to integer rows.
-    n_features_in_ : int
-        Width of the embeddings.
-    encoder_ : str or None
-        The encoder that the table of embeddings names, if it does.
 
     Notes
     -----
@@ -86,6 +76,7 @@ class MeanPrototypes(LatticeParameter, EmbeddingClassifier):
 
     prototypes_: NDArray[np.float64] = field(init=False)
     _RELEASED = "prototypes_"
+    replaces_within_classes = True
 
     adjacency: Adjacency = "add-remove"
     coinpress: Split | tuple[float, ...] | None = None
@@ -121,10 +112,6 @@ class MeanPrototypes(LatticeParameter, EmbeddingClassifier):
         self.prototypes_ = measure("sums") / measure.unit("sums")
         if "sizes" in measure:
             self.prototypes_ /= np.maximum(measure("sizes"), 1)[:, None]
-
-    @property
-    def _relation_of_records(self) -> str:
-        return WITHIN_CLASS if self.adjacency == "replace-one" else ADD_REMOVE
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         return {"prototypes": self.prototypes_}

@@ -8,17 +8,16 @@ from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
-from dppl.estimators.parameters import LatticeParameter, parameters
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.residuals import check_clip
-from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import NumberOfRecords
 from dppl.prototypes._gradients import GradientClassifier
 
 
 @parameters
-class LinearProbe(LatticeParameter, GradientClassifier):
+class LinearProbe(GradientClassifier):
     r"""Softmax regression by differentially private gradient descent.
 
     Every step sums the records' gradients, their residuals clipped, adds Gaussian noise, and moves the weights
@@ -27,49 +26,16 @@ class LinearProbe(LatticeParameter, GradientClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What the whole fit may spend. ApproxDP with `sampling_rate` below 1.
-    steps : int, default=40
-        Number of gradient steps; each gets the same share of the budget.
-    learning_rate : float, default=None
-        Step along the mean gradient, in units of the number of classes (the inverse curvature of the loss at the
-        start). None is as long as the noise of all steps together moves a logit by a standard deviation of 1.5, and at
-        most 4.
-    momentum : float, default=0.9
-        Share of the velocity kept from one step to the next; 0 is plain gradient descent.
     clip : float, default=1.0
         Longest residual (one-hot label minus probabilities, at most √2) that keeps its length, and so the longest
         gradient.
-    l2 : float, default=0.0
-        Strength of the penalty ``l2 / 2 * ‖coef_‖²`` beside the mean loss.
-    intercept_scaling : float, default=0.0
-        A constant coordinate of this size ends each row, and its weight gives the intercept. It lengthens unit rows,
-        and with them the noise, to ``hypot(1, intercept_scaling)``. 0 fits no intercept.
     sampling_rate : float, default=1.0
-        Probability with which a record takes part in a step.
+        Probability with which a record takes part in a step. Below 1 the budget is an ApproxDP, and
+        the relation add-remove.
     batch_size : float, default=None
         A public number to divide the sums of a step by: the expected size of a sample. None releases the number of
         records, for a hundredth of the budget; needed with `sampling_rate` below 1. Never take it from the private
         data.
-    adjacency : {"add-remove", "replace-one"}, default="add-remove"
-        ``"replace-one"`` replaces a record by any other, of whatever class; only without sampling.
-
-    Attributes
-    ----------
-    coef_ : ndarray of shape (n_classes, dim), float64
-        Weights on unit rows after the last step, in the order of `classes_`. Safe to publish.
-    intercept_ : ndarray of shape (n_classes,), float64
-        Zeros without `intercept_scaling`.
-    classes_ : ndarray of shape (n_classes,)
-        The sorted class list.
-    guarantee_ : Guarantee
-        What is promised. ``print(model.guarantee_)``.
-    lattice_ : Lattice
-        The public map from embeddings to integer rows.
-    n_features_in_ : int
-        Width of the embeddings.
-    encoder_ : str or None
-        The encoder that the table of embeddings names, if it does.
 
     Notes
     -----
@@ -99,15 +65,9 @@ class LinearProbe(LatticeParameter, GradientClassifier):
     True
     """
 
-    steps: int = 40
-    learning_rate: float | None = None
-    momentum: float = 0.9
     clip: float = 1.0
-    l2: float = 0.0
-    intercept_scaling: float = 0.0
     sampling_rate: float = 1.0
     batch_size: float | None = None
-    adjacency: Adjacency = "add-remove"
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""

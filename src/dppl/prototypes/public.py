@@ -60,8 +60,6 @@ class PublicPrototypes(LatticeParameter, EmbeddingClassifier):
         Their lattice rows.
     clip_ : tuple of float
         The bounds (d_min, d_max) in use.
-    classes_, guarantee_, lattice_, n_features_in_, encoder_
-        As in `MeanPrototypes`.
 
     Notes
     -----
@@ -147,8 +145,8 @@ class PublicPrototypes(LatticeParameter, EmbeddingClassifier):
     def _tensors(self) -> dict[str, NDArray[Any]]:
         return {"prototypes": self.prototypes_, "public_indices": self.public_indices_}
 
-    def _saved_parameters(self) -> dict[str, Any]:
-        return {**self._fitted_with, "clip": self.clip_}
+    def _complete(self, setting: Setting) -> None:
+        self._fitted_with["clip"] = self.clip_  # the bounds that "auto" found, which a loaded model has, too
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         shape = len(self.classes_), self.n_prototypes

@@ -19,7 +19,6 @@ from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement, queries
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.privacy import PureDP
 from dppl.kernel.queries import ClassCounts, Hits, NumberOfRecords, Shortfalls, SoftmaxGradients, WeightedSum
 from dppl.prototypes._examples import ExampleClassifier, GuidedAscent
 from dppl.prototypes._shared import unit_directions
@@ -59,8 +58,6 @@ class SoftmaxPrototypes(Classifier):
         The map from embeddings to centred unit rows; its `center` is the released mean.
     examples_ : ExamplesKept or None
         How many public examples of each class the fit started from, and their texts where they are kept.
-    classes_, guarantee_, n_features_in_, encoder_
-        As in `MeanPrototypes`.
 
     Notes
     -----
@@ -101,16 +98,6 @@ class SoftmaxPrototypes(Classifier):
     prototypes_: NDArray[np.float32] = field(init=False)
     starts_from_examples = True
     whole_persons = True
-
-    def check_parameters(self) -> None:
-        """Check parameters and budget against each other."""
-        super().check_parameters()
-        if isinstance(self.budget, PureDP):
-            raise BudgetError(
-                "SoftmaxPrototypes releases sums with Gaussian noise, which gives no pure-DP guarantee at any scale; "
-                "use a GaussianDP, ZCDP or ApproxDP budget, or PublicPrototypes, which selects public rows under pure "
-                "DP."
-            )
 
     def _uses_public_rows(self, public: PublicValues) -> bool:
         return public.rows is not None

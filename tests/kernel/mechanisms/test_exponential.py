@@ -18,6 +18,7 @@ from dppl.kernel.mechanisms import ExponentialMechanism, exponential
 from dppl.kernel.mechanisms.exponential import Places, Tally, strata
 from dppl.kernel.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
 from dppl.kernel.privacy.tradeoff import gaussian_power, selection_power
+from loops import loop
 
 # Each statistical test here raises a false alarm with at most this probability.
 ALARM = 1e-6
@@ -44,11 +45,13 @@ def draw_counts(mechanism, utilities, n, source=SYSTEM):
     return np.bincount([mechanism.select(utilities, source)[0] for _ in range(n)], minlength=len(utilities))
 
 
-@pytest.mark.parametrize("source", [SYSTEM, SeededRandomness(1)], ids=["system", "seeded"])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-def test_one_selection_has_the_exact_law(epsilon, source):
+@pytest.mark.parametrize(
+    ("epsilon", "source", "n"),
+    [(0.1, SYSTEM, 1500), (1.0, SYSTEM, 6000), (4.0, SYSTEM, 1500), (1.0, SeededRandomness(1), 6000)],
+)
+def test_one_selection_has_the_exact_law(epsilon, source, n):
     mechanism = ExponentialMechanism(epsilon=epsilon, sensitivity=7)
-    counts = draw_counts(mechanism, UTILITIES, 6000, source)
+    counts = draw_counts(mechanism, UTILITIES, n, source)
     assert chi_square_holds(counts, probabilities(UTILITIES, epsilon, 7))
     # Controls: a fifth less or more epsilon is noticed where it matters.
     if epsilon == 1.0:
@@ -164,9 +167,7 @@ def test_the_published_weighting_fails_the_same_test():
     assert after[0, 1] > 0.0  # possible for one neighbour, impossible for the other: no finite epsilon
 
 
-@pytest.mark.parametrize(
-    ("utilities", "size"), [([5, 1, 3, 3, 2], 2), ([4, 4, 4, 4], 2), ([9, 2, 7, 7, 7, 0], 3), ([1, 2, 3], 3)]
-)
+@pytest.mark.parametrize(("utilities", "size"), [([5, 1, 3, 3, 2], 2), ([9, 2, 7, 7, 7, 0], 3)])
 def test_a_set_has_the_exact_law(utilities, size):
     utilities = np.array(utilities)
     exact = set_probabilities(utilities, size, 1.0, 2)
@@ -175,9 +176,8 @@ def test_a_set_has_the_exact_law(utilities, size):
     counts = np.array([drawn.count(chosen) for chosen in exact])
     assert counts.sum() == 4000
     assert chi_square_holds(counts, np.array(list(exact.values())))
-    if len(set(exact.values())) > 1:
-        wrong = set_probabilities(utilities, size, 1.4, 2)
-        assert not chi_square_holds(counts, np.array(list(wrong.values())))
+    wrong = set_probabilities(utilities, size, 1.4, 2)
+    assert not chi_square_holds(counts, np.array(list(wrong.values())))
 
 
 def parts_of(mechanism, utilities, cuts):
@@ -212,7 +212,7 @@ pools = st.integers(1, 4).flatmap(
 
 
 @given(pools)
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_parts_do_not_change_a_draw(case):
     size, utilities, cuts, epsilon, seed = case
     utilities = np.array(utilities)
@@ -320,9 +320,9 @@ EXACT_CASES = [
 CUTS = [[], [2], [1, 2, 3], [0, 0, 3]]
 
 
-@pytest.mark.parametrize("cuts", CUTS, ids=str)
-@pytest.mark.parametrize(("size", "utilities"), EXACT_CASES, ids=str)
 @pytest.mark.parametrize("sensitivity", [2, 9])
+@loop("cuts", CUTS)
+@loop("size, utilities", EXACT_CASES)
 def test_the_law_is_exact_by_enumeration_of_all_draws(tiny, size, utilities, cuts, sensitivity):
     """No sample: every proposal with its probability, and its chance to be accepted, in 35 digits."""
     tiny(size)
@@ -353,7 +353,7 @@ def forget_the_best_of_parts(tally, best, width):
 @pytest.mark.parametrize("merge", [forget_the_fall, forget_the_best_of_parts])
 def test_wrong_merges_are_caught(tiny, monkeypatch, merge):
     def assert_all():
-        for (size, utilities), cuts in itertools.product(EXACT_CASES, CUTS):
+        for (size, utilities), cuts in itertools.product(EXACT_CASES[:4], CUTS):
             tiny(size)
             assert_exact_law(ExponentialMechanism(epsilon=1.0, sensitivity=2, size=size), np.array(utilities), cuts)
 

@@ -202,8 +202,8 @@ def test_two_hundred_processes_on_one_file(tmp_path, record_property):
 @needs_fork
 def test_a_charge_that_is_taken_back_or_doubled_is_noticed(tmp_path, monkeypatch):
     """The negative control of the books: they must not balance for a ledger that forgets or overspends."""
-    monkeypatch.setattr(sys.modules[__name__], "PROCESSES", 60)
-    monkeypatch.setattr(sys.modules[__name__], "KILLED", 12)
+    monkeypatch.setattr(sys.modules[__name__], "PROCESSES", 40)
+    monkeypatch.setattr(sys.modules[__name__], "KILLED", 8)
     file = tmp_path / "ledger.db"
     outcome = fit_in_many_processes(str(file), tmp_path)
     check_the_books(file, tmp_path, outcome)

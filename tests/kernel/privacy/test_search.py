@@ -73,7 +73,7 @@ def test_a_search_leaks_more_than_one_run():
 
 @pytest.mark.slow
 @given(st.floats(0.05, 9.0), st.sampled_from([1e-10, 1e-6, 1e-3]), st.sampled_from([2, 7, 60]))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_a_calibrated_search_stays_within_its_budget_and_uses_it(epsilon, delta, mean_runs):
     rho = rho_per_run_within(epsilon, delta, mean_runs)
     budget, cost = ApproxDP(epsilon, delta), Cost(rho=rho, mean_runs=mean_runs)

@@ -86,7 +86,7 @@ def losses(mu):
 
 @pytest.mark.slow
 @loop("delta", [1e-3, 1e-5, 1e-6, 1e-8])
-@loop("mu", [0.1, 0.5, 1.0, 2.0, 5.0])
+@loop("mu", [0.1, 1.0, 5.0])
 def test_privacy_loss_distributions_of_dp_accounting_enclose_the_epsilon(mu, delta):
     low, high = (distribution.get_epsilon_for_delta(delta) for distribution in losses(mu))
     assert low <= gaussian_epsilon(mu, delta) <= high
@@ -246,7 +246,7 @@ def test_what_tests_reach_against_a_selection_is_rounded_up(epsilon, level):
 @loop("epsilon", EPSILONS)
 def test_a_selection_lies_above_gaussian_noise_of_its_mu(epsilon):
     mu, e_to_epsilon = selection_mu(epsilon), mpmath.exp(epsilon)
-    levels = [mpmath.mpf(2) ** -k for k in np.linspace(0.02, 60, 200)]
+    levels = [mpmath.mpf(2) ** -k for k in np.linspace(0.02, 60, 50)]
     levels += [1 - level for level in levels]
     assert all(logistic(level, e_to_epsilon) >= gaussian_tradeoff(mu, level) for level in levels)
     # They meet where both error rates are equal, so no smaller mu does.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
+from dppl.lab.experiments import figures
 from dppl.lab.experiments.config import Experiment, load_experiment
 
 N_CLASSES, DIM = 4, 16
@@ -56,3 +57,20 @@ def write_config(tmp_path: Path, data: Path) -> Callable[..., Path]:
 def experiment(write_config: Callable[..., Path]) -> Callable[..., Experiment]:
     """Write a configuration and load it."""
     return lambda **changes: load_experiment(str(write_config(**changes)))
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Draw the figures of these names alone, and leave empty files for all others: drawing takes most of a report."""
+    names: set[str] = set()
+    whole = figures.save
+
+    def save(figure: Any, folder: Path, stem: str) -> None:
+        if stem in names:
+            whole(figure, folder, stem)
+        else:
+            for suffix in (".png", ".svg"):
+                (folder / stem).with_name(stem + suffix).touch()
+
+    monkeypatch.setattr(figures, "save", save)
+    return names

@@ -208,13 +208,14 @@ def sampled_gaussian_epsilon(multiplier: float, delta: float, sampling_rate: flo
     return max(float(_sampled_gaussian(multiplier, sampling_rate, steps).get_epsilon(delta)), SMALLEST_EPSILON)
 
 
-def sampled_gaussian_pairs(multiplier: float, sampling_rate: float, steps: int) -> list[tuple[float, float]]:
+@lru_cache(maxsize=16)  # a curve asks for them at each of its points
+def sampled_gaussian_pairs(multiplier: float, sampling_rate: float, steps: int) -> tuple[tuple[float, float], ...]:
     """Return pairs (epsilon, delta) all of which hold for Gaussian sums over Poisson samples, epsilon from 0 on.
 
     Together they are the trade-off function, but for what lies between them (Dong, Roth, Su 2022, Proposition 2.12).
     """
     deltas = _sampled_gaussian(multiplier, sampling_rate, steps).get_delta(_EPSILONS)
-    return [(epsilon, min(float(delta), 1.0)) for epsilon, delta in zip(_EPSILONS, deltas, strict=True)]
+    return tuple((epsilon, min(float(delta), 1.0)) for epsilon, delta in zip(_EPSILONS, deltas, strict=True))
 
 
 @lru_cache(maxsize=16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from importlib import metadata
@@ -442,7 +443,7 @@ class Guarantee:
         multiplier = (1 - 1e-9) * noise_std / release.sensitivity
         return {"multiplier": multiplier, "sampling_rate": rate, "steps": release.times}
 
-    def _pairs(self) -> list[tuple[float, float]]:
+    def _pairs(self) -> Sequence[tuple[float, float]]:
         """Return pairs (epsilon, delta) that hold for all releases together, from what was drawn."""
         stated, sampling = self._approximate(), self._sampling()
         if sampling is not None:

@@ -78,7 +78,7 @@ def _check_estimator(cell: Cell, dataset: Dataset) -> None:
             raise ParameterError(f"max_tasks is {most}, and the stream has {cell.stream.n_tasks} tasks.")
         width = dataset.X.shape[1]
         model.check_parameters()
-        model.public_lattice(width, None if cell.pool is None else np.ones((1, width), np.float32))
+        model._lattice(width, None if cell.pool is None else np.ones((1, width), np.float32))
 
 
 def run_cell(cell: Cell, datasets: _Specs) -> Result:

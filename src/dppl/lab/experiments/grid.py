@@ -12,11 +12,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 
 from dppl import _validate
 from dppl.errors import ParameterError
+from dppl.estimators.registry import BY_NAME
 from dppl.kernel.privacy import ZCDP
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, Cell
 from dppl.lab.experiments.datasets import NAMES, PARTS, SAMPLE, WHOLE, WRONG, DatasetSpec, Examples, Merged, Pool
-from dppl.lab.experiments.methods import ALL_METHODS, METHODS, STREAM_METHODS, checked_method
+from dppl.lab.experiments.methods import ALL_METHODS, METHODS, STREAM_METHODS
 from dppl.lab.experiments.streams import APART, DATA_SETS, KINDS, RECIPES, Stream
 
 __all__ = ["grid"]
@@ -210,8 +211,17 @@ class _Method(BaseModel):
 
     def check(self, where: str, streams: bool) -> None:
         """Refuse what the method cannot do, and keys that do not go together."""
-        name = self.method
-        method = checked_method(name, self.__pydantic_extra__, where, STREAM_METHODS if streams else METHODS)
+        name, methods = self.method, STREAM_METHODS if streams else METHODS
+        if name not in methods:
+            raise ParameterError(f"{where} must be one of {', '.join(methods)}; got {name!r}.")
+        method, entry = methods[name], BY_NAME.get(methods[name].estimator)
+        for parameter in self.__pydantic_extra__:
+            if parameter not in method.parameters:
+                raise ParameterError(
+                    f"{where}: {name} has no parameter {parameter!r} to set; it has "
+                    f"{', '.join(method.parameters) or 'none'}."
+                )
+        takes_examples = entry is not None and entry.starts_from_examples
         # Each rule with what breaks it; the first that is broken is told.
         rules = {
             f".tune: {name} has no hyper-parameters to search": self.tune and not (method.space and method.private),
@@ -220,7 +230,7 @@ class _Method(BaseModel):
             ".left_out is for a start without examples": self.left_out and (self.examples or self.wrong),
             ".wrong is for examples; add examples": self.wrong and not self.examples,
             f": {name} starts from examples; add examples": method.needs_examples and not self.examples,
-            f".examples: {name} does not start from examples": self.examples and not method.takes_examples,
+            f".examples: {name} does not start from examples": self.examples and not takes_examples,
         }
         for rule, broken in rules.items():
             if broken:
@@ -432,7 +442,7 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
     budgets: list[dict[str, float] | None] = [*choice.budgets] if method.private else [None]
     pools = [*data.pools] if data.pools and method.uses_public(choice.parameters) else [None]
     for budget, pool, trials in itertools.product(budgets, pools, dict.fromkeys((0, choice.trials))):
-        if budget is not None and tuple(budget) == ("epsilon",) and not method.pure:
+        if budget is not None and tuple(budget) == ("epsilon",) and not BY_NAME[method.estimator].pure:
             raise ParameterError(
                 f"budgets: {choice.where} is {choice.name}, which cannot spend pure DP (epsilon {budget['epsilon']:g} "
                 "without delta); give delta, mu, e or rho."

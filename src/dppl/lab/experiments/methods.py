@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dppl import lab
-from dppl.errors import ParameterError
 from dppl.estimators.parameters import with_options
 from dppl.estimators.public_data import PublicData, PublicValues
 from dppl.estimators.registry import BY_NAME, ENTRIES
 from dppl.kernel.privacy import Budget
 
-__all__ = ["ALL_METHODS", "METHODS", "STREAM_METHODS", "Method", "Range", "checked_method", "label"]
+__all__ = ["ALL_METHODS", "METHODS", "STREAM_METHODS", "Method", "Range", "label"]
 
 # What the runner passes itself.
 _GIVEN = ("budget", "classes", "random_state")
@@ -52,16 +51,6 @@ class Method:
         return self.estimator in BY_NAME
 
     @property
-    def pure(self) -> bool:
-        """Whether it can spend a budget of pure DP."""
-        return self.private and BY_NAME[self.estimator].pure
-
-    @property
-    def takes_examples(self) -> bool:
-        """Whether it can start from public examples of the classes."""
-        return self.private and BY_NAME[self.estimator].load().starts_from_examples
-
-    @property
     def parameters(self) -> list[str]:
         """Names of the parameters that a configuration may set."""
         names = with_options(self._load()._get_param_names())
@@ -89,10 +78,6 @@ class Method:
         """Tell whether a fit with these parameters reads public rows where there are some."""
         return self._depends_on(_PUBLIC_ROWS if self.public else PublicValues(), parameters)
 
-    def adjacency(self, parameters: Mapping[str, Any]) -> str | None:
-        """Return which data sets are neighbours with these parameters; None for references."""
-        return self.build(None, None, 0, parameters).adjacency if self.private else None
-
     def overlaps(self, parameters: Mapping[str, Any]) -> bool:
         """Tell whether tasks of a stream may share records with these parameters, so that their costs add up."""
         return bool(parameters.get("tasks", getattr(self._load(), "tasks", "disjoint")) == "overlapping")
@@ -104,80 +89,49 @@ class Method:
         return BY_NAME[self.estimator].load() if self.private else getattr(lab, self.estimator)
 
 
-_POOL = (1, 2, 4, 8)
-# Bounds on 1 + cosine, DPPL-v1's d_min and d_max; "auto" reads them off public rows.
-_CLIP = ("auto", (0.0, 2.0), (1.0, 2.0), (1.0, 1.5), (1.1, 1.5), (1.2, 1.8), (1.5, 2.0))
-# DPPL-v1, section C.4.1.
-_K = (1, 2, 3, 5, 10, 20)
-_STEPS = (10, 40, 100)
-_CLIP_NORM = Range(0.1, 1.4)
-
-
-def _named(
-    estimator: str, variant: str = "", label: str = "{}", fixed: Mapping[str, Any] | None = None, **more: Any
-) -> dict[str, Method]:
-    """Return an estimator of the registry under the names that it has there, or a variant of it.
-
-    A variant is appended to the method's name, or is the whole name if it starts with no hyphen; the braces in `label`
-    are the estimator's own.
-    """
+def _registered(estimator: str, label: str = "{}", fixed: Mapping[str, Any] | None = None, **more: Any) -> Method:
+    """Return a method of an estimator of the registry; the braces in `label` are the estimator's own."""
     entry = BY_NAME[estimator]
-    own = entry.method or entry.name
-    name = own + variant if variant.startswith("-") else variant or own
-    return {name: Method(label.format(entry.label or entry.name), estimator, fixed or {}, **more)}
+    return Method(label.format(entry.label or entry.name), estimator, fixed or {}, **more)
 
 
+# What a search may choose from. Of a pool of coordinates, of K, and of bounds on 1 + cosine, DPPL-v1's d_min and d_max,
+# its section C.4.1 and others; "auto" reads bounds off public rows.
+_POOL = {"lattice__pool": (1, 2, 4, 8)}
+_CLIP = {"clip": ("auto", (0.0, 2.0), (1.0, 2.0), (1.0, 1.5), (1.1, 1.5), (1.2, 1.8), (1.5, 2.0))}
+_DESCENT = {"steps": (10, 40, 100), "learning_rate": Range(0.1, 30.0)}
+_CLIPPED = {**_DESCENT, "clip": Range(0.1, 1.4)}
+_RIDGE = {"ridge": Range(1e-2, 1e3)}
 _AS_PUBLISHED = {"adjacency": "replace-one"}
+_NO_PUBLIC_ROWS = "{}, no public rows"
 
 METHODS: dict[str, Method] = {
-    **_named("SoftmaxPrototypes"),
-    **_named("SoftmaxPrototypes", "-alone", "{}, no public rows", public=False),
-    **_named("MeanPrototypes", space={"lattice__pool": _POOL}),
-    **_named("MeanPrototypes", "-replace-one", "{} as published (AAAI)", _AS_PUBLISHED, space={"lattice__pool": _POOL}),
-    **_named(
-        "MeanPrototypes",
-        "coinpress",
-        "{}, CoinPress (v1)",
-        _AS_PUBLISHED | {"coinpress": "dppl"},
-        space={"lattice__pool": _POOL},
+    "softmax": _registered("SoftmaxPrototypes"),
+    "softmax-alone": _registered("SoftmaxPrototypes", _NO_PUBLIC_ROWS, public=False),
+    "mean": _registered("MeanPrototypes", space=_POOL),
+    "mean-replace-one": _registered("MeanPrototypes", "{} as published (AAAI)", _AS_PUBLISHED, space=_POOL),
+    "coinpress": _registered(
+        "MeanPrototypes", "{}, CoinPress (v1)", _AS_PUBLISHED | {"coinpress": "dppl"}, space=_POOL
     ),
-    **_named("PublicPrototypes", space={"clip": _CLIP, "lattice__pool": _POOL}),
-    **_named(
+    "public": _registered("PublicPrototypes", space=_CLIP | _POOL),
+    "public-topk": _registered(
         "PublicPrototypes",
-        "-topk",
         "{} top-K",
-        space={"n_prototypes": _K, "clip": _CLIP},
+        space={"n_prototypes": (1, 2, 3, 5, 10, 20), **_CLIP},
         defaults={"n_prototypes": 5},
     ),
-    **_named(
+    "projected": _registered(
         "ProjectedPrototypes",
         space={"share": Range(0.1, 0.9), "n_components": (16, 64, None), "steps": (5, 20, 80)},
     ),
-    **_named(
-        "LinearProbe",
-        space={"steps": _STEPS, "learning_rate": Range(0.1, 30.0), "clip": _CLIP_NORM},
+    "linear-probe": _registered("LinearProbe", space=_CLIPPED),
+    "global-adapt": _registered("GlobalAdapt", space={**_CLIPPED, "threshold": Range(0.3, 3.0)}),
+    "least-squares": _registered("LeastSquares", space={"alpha": Range(1e-3, 1.0), **_RIDGE, **_POOL}),
+    "feature-covariance": _registered(
+        "FeatureCovariance", space={"steps": (3, 10, 30), "learning_rate": Range(0.3, 10.0), **_RIDGE}
     ),
-    **_named(
-        "GlobalAdapt",
-        space={"steps": _STEPS, "learning_rate": Range(0.1, 30.0), "clip": _CLIP_NORM, "threshold": Range(0.3, 3.0)},
-    ),
-    **_named(
-        "LeastSquares",
-        space={"alpha": Range(1e-3, 1.0), "ridge": Range(1e-2, 1e3), "lattice__pool": _POOL},
-    ),
-    **_named(
-        "FeatureCovariance",
-        space={"steps": (3, 10, 30), "learning_rate": Range(0.3, 10.0), "ridge": Range(1e-2, 1e3)},
-    ),
-    **_named(
-        "Newton",
-        space={"steps": (1, 3, 10), "learning_rate": Range(0.1, 2.0), "ridge": Range(1e-2, 1e3)},
-    ),
-    **_named(
-        "AdaMix",
-        needs_examples=True,
-        space={"steps": _STEPS, "learning_rate": Range(0.1, 30.0), "clip_quantile": Range(0.1, 1.0)},
-    ),
+    "newton": _registered("Newton", space={"steps": (1, 3, 10), "learning_rate": Range(0.1, 2.0), **_RIDGE}),
+    "adamix": _registered("AdaMix", needs_examples=True, space={**_DESCENT, "clip_quantile": Range(0.1, 1.0)}),
     "ncm": Method("Nearest class mean", "NonPrivateNearestMean"),
     "lda": Method("LDA", "NonPrivateLDA"),
     "logistic": Method("Logistic regression", "NonPrivateLogisticRegression"),
@@ -185,25 +139,10 @@ METHODS: dict[str, Method] = {
 
 # Classifiers of streams go by their class: `partial_fit` is theirs alone.
 STREAM_METHODS: dict[str, Method] = {
-    name: method for entry in ENTRIES if entry.method is None for name, method in _named(entry.name).items()
-} | _named("ContinualDiscriminant", "-alone", "{}, no public rows", public=False)
+    **{entry.name: _registered(entry.name) for entry in ENTRIES if entry.method is None},
+    "ContinualDiscriminant-alone": _registered("ContinualDiscriminant", _NO_PUBLIC_ROWS, public=False),
+}
 ALL_METHODS = ChainMap(METHODS, STREAM_METHODS)
-
-
-def checked_method(
-    name: str, parameters: Mapping[str, Any], where: str, methods: Mapping[str, Method] = METHODS
-) -> Method:
-    """Return the method called `name`, if it takes `parameters`; messages name the place `where`."""
-    if name not in methods:
-        raise ParameterError(f"{where} must be one of {', '.join(methods)}; got {name!r}.")
-    method = methods[name]
-    allowed = method.parameters
-    for parameter in parameters:
-        if parameter not in allowed:
-            raise ParameterError(
-                f"{where}: {name} has no parameter {parameter!r} to set; it has {', '.join(allowed) or 'none'}."
-            )
-    return method
 
 
 def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] | None = None) -> str:
@@ -228,11 +167,8 @@ def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] 
 def _examples_name(source: int | str | None = None, wrong: str | None = None, used: bool = True) -> str:
     if source is None:
         return ""
+    plural = "" if source == 1 else "s"
     if not used:
-        return f", {_counted(source, 'row')} a class left out"
-    what = source if isinstance(source, str) else f"{_counted(source, 'example')} a class"
+        return f", {source} row{plural} a class left out"
+    what = source if isinstance(source, str) else f"{source} example{plural} a class"
     return f", from {what}" + {None: "", "permuted": ", permuted", "half": ", half of them wrong"}[wrong]
-
-
-def _counted(number: int | str, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

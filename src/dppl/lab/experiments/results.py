@@ -6,7 +6,6 @@ import json
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from dppl._files import locked, named
@@ -32,8 +31,14 @@ class ResultsFile:
             self._file = stack.enter_context(self.path.open("a+b"))
             refusal = f"{path} is in use by another run; wait for it to end, or write to another file with --out."
             stack.enter_context(locked(self.path, refusal))
-            self._heal()
-            self.results = _parse(self._content(), self.path)
+            self._file.seek(0)
+            content = self._file.read()
+            whole = _whole_lines(content)
+            if len(whole) < len(content):
+                self._file.truncate(len(whole))
+            self._file.write(whole[len(content) :])
+            self._sync()
+            self.results = _parse(whole, self.path)
             self._stack = stack.pop_all()
 
     @property
@@ -56,26 +61,8 @@ class ResultsFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
-
-    def _content(self) -> bytes:
-        self._file.seek(0)
-        return self._file.read()
-
-    def _heal(self) -> None:
-        content = self._content()
-        # Whatever follows the last line break was cut short by a crash.
-        complete, _, torn = content.rpartition(b"\n")
-        if not torn:
-            return
-        if _is_json(torn):
-            self._file.write(b"\n")
-        else:
-            self._file.truncate(len(complete) + 1 if complete else 0)
-        self._sync()
 
     def _sync(self) -> None:
         self._file.flush()
@@ -90,13 +77,21 @@ def read_results(path: str | os.PathLike[str]) -> list[Result]:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"there is no results file {path}; `dppl bench run` and `dppl continual run` write one.")
-    content = path.read_bytes()
-    complete, _, torn = content.rpartition(b"\n")
     latest: dict[str, Result] = {}
-    for result in _parse(content if _is_json(torn) else complete, path):
+    for result in _parse(_whole_lines(path.read_bytes()), path):
         if latest.get(result["key"], {}).get("status") != DONE or result["status"] == DONE:
             latest[result["key"]] = result
     return list(latest.values())
+
+
+def _whole_lines(content: bytes) -> bytes:
+    """Return the lines without what a crash cut short after the last line break."""
+    lines, _, torn = content.rpartition(b"\n")
+    try:
+        whole = isinstance(json.loads(torn), dict)
+    except ValueError:
+        whole = False
+    return content + b"\n" if whole else lines + b"\n" * bool(lines)
 
 
 def _parse(content: bytes, path: Path) -> list[Result]:
@@ -117,10 +112,3 @@ def _parse(content: bytes, path: Path) -> list[Result]:
             )
         results.append(result)
     return results
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False

@@ -139,8 +139,6 @@ class _Worker:
 
 
 def _serve(connection: Connection, datasets: _Specs) -> None:
-    try:
+    with suppress(EOFError, OSError):  # the runner is gone
         while True:
             connection.send(run_cell(connection.recv(), datasets))
-    except (EOFError, OSError):  # the runner is gone
-        return

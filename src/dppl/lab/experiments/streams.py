@@ -8,7 +8,7 @@ DP-CL: Tobaben, Klasson, Li, Solin, Honkela, arXiv:2411.04680v2, section 4 and a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,8 @@ class Stream:
         """Look whether the data set has the classes and test rows that the stream needs."""
         sizes = dataset.n_classes_of_parts or (len(dataset.classes),)
         if self.recipe is not None and sizes != (expected := RECIPES[self.recipe].n_classes):
-            raise InputError(f"{self.recipe} has {_listed(expected)} classes; the data has {_listed(sizes)}.")
+            named, found = (" + ".join(map(str, numbers)) for numbers in (expected, sizes))
+            raise InputError(f"{self.recipe} has {named} classes; the data has {found}.")
         if self.kind != "shuffled" and self.n_tasks > len(dataset.classes):
             raise InputError(f"{self.n_tasks} tasks need as many classes; the data has {len(dataset.classes)}.")
         if self.n_tasks > len(dataset.y_test):
@@ -81,25 +82,18 @@ class Stream:
 
 def tasks_of_training_rows(stream: Stream, dataset: Dataset, y: NDArray[Any], seed: int) -> list[Task]:
     """Cut training rows with labels `y` into tasks; the seed orders classes and places rows."""
+    if stream.kind == DATA_SETS:
+        lists = np.split(dataset.classes, np.cumsum(dataset.n_classes_of_parts)[:-1])
+        return data_sets([int(np.isin(y, names).sum()) for names in lists], lists)
     more = {} if stream.elsewhere is None else {"elsewhere": stream.elsewhere}
-    return _cut(stream.kind, stream.n_tasks, dataset, y, seed, **more)
+    return _CUTS[stream.kind](y, dataset.classes, stream.n_tasks, seed, **more)
 
 
 def tasks_of_test_rows(stream: Stream, dataset: Dataset, seed: int) -> list[Task]:
     """Cut test rows into the tasks that they belong to; those of a blurry stream are of the classes at home in it."""
-    kind = "class-incremental" if stream.kind == "blurry" else stream.kind
-    tasks = _cut(kind, stream.n_tasks, dataset, dataset.y_test, seed)
+    if stream.kind == "blurry":
+        stream = replace(stream, kind="class-incremental", elsewhere=None)
+    tasks = tasks_of_training_rows(stream, dataset, dataset.y_test, seed)
     if not all(len(task.rows) for task in tasks):
         raise InputError("every task of a stream must have test rows, and one has none; take fewer tasks.")
     return tasks
-
-
-def _cut(kind: str, n_tasks: int, dataset: Dataset, y: NDArray[Any], seed: int, **more: float) -> list[Task]:
-    if kind != DATA_SETS:
-        return _CUTS[kind](y, dataset.classes, n_tasks, seed, **more)
-    lists = np.split(dataset.classes, np.cumsum(dataset.n_classes_of_parts)[:-1])
-    return data_sets([int(np.isin(y, names).sum()) for names in lists], lists)
-
-
-def _listed(numbers: tuple[int, ...]) -> str:
-    return " + ".join(map(str, numbers))

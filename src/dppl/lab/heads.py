@@ -1,0 +1,124 @@
+"""One linear probe for a whole stream of tasks, as Tobaben et al. (arXiv:2411.04680v2) compare it: references."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.continual._stream import NEVER, ContinualClassifier, Relation
+from dppl.estimators.descent import Descent
+from dppl.estimators.model_file import check_tensor
+from dppl.estimators.parameters import parameters
+from dppl.estimators.plan import Setting
+from dppl.kernel import Measure
+from dppl.kernel.privacy.guarantee import Adjacency
+from dppl.prototypes import LinearProbe
+
+_RELATION = Relation(
+    unit="one record",
+    neighbours=(
+        "two data sets are neighbours when one record is added to or removed from the records of one task, which all "
+        "later tasks are given again"
+    ),
+    assumption="what a task is given holds a record at most once",
+    not_covered=(
+        "several records of one person, in one task or in different ones (the guarantee weakens with their number)"
+    ),
+)
+
+
+@parameters
+class ContinualProbe(ContinualClassifier, LinearProbe):
+    """A linear probe that is fitted in every task; subclasses say on what and from where.
+
+    Attributes
+    ----------
+    allowed_ : ndarray of shape (n_classes,), bool
+        Which classes some task could hold: public. No other is predicted.
+    """
+
+    allowed_: NDArray[np.bool_] = field(init=False)
+    adjacency: Adjacency = field(init=False)
+    sampling_rate: float = field(init=False)
+    batch_size: float | None = field(init=False)
+
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Fit the probe on the task, and add its classes."""
+        super().learn(measure, setting)
+        assert setting.task is not None
+        earlier, allowed = setting.task.earlier, np.isin(np.arange(setting.n_classes), setting.task.allowed)
+        self.allowed_ = allowed if earlier is None else allowed | earlier.allowed_
+
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        return {**super()._tensors(), **LinearProbe._tensors(self), "allowed": self.allowed_}
+
+    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+        super()._restore(tensors, parameters)
+        LinearProbe._restore(self, tensors, parameters)
+        self.allowed_ = check_tensor(tensors, "allowed", (len(self.classes_),), np.bool_)
+
+    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        return np.where(self.allowed_, super()._class_scores(features), NEVER)
+
+
+@parameters
+class NaiveContinual(ContinualProbe):
+    r"""A linear probe that goes on from the weights of the earlier task, and forgets what that had taught it.
+
+    Each `partial_fit` is one task. A baseline for methods that remember (Algorithm A3).
+
+    Notes
+    -----
+    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: for every task
+    what `LinearProbe` releases, at the full budget; all models in between may be published. Sensitivity: that of
+    `LinearProbe` for the task that holds the record, and nothing for all others: they depend on it through what was
+    released alone. Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters,
+    `public`, `n_features`. Not covered: records or persons in several tasks, whose costs add up; boundaries set by
+    private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed
+    label (two steps).
+    """
+
+    def _descent(self, setting: Setting) -> Descent:
+        descent = super()._descent(setting)
+        if setting.task is not None and setting.task.earlier is not None:
+            descent.coef, descent.intercept = setting.task.earlier.coef_, setting.task.earlier.intercept_
+        return descent
+
+
+@parameters
+class FullDataContinual(ContinualProbe):
+    r"""A new linear probe of all records so far in every task; what that costs adds up.
+
+    Each `partial_fit` takes the records of its task *and of all earlier ones*, and starts from zero. After T tasks the
+    records of the first have been released T times. A reference for methods that may keep no record (Algorithm A2).
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
+        What each model may spend. All T together cost √T times its mu, as `guarantee_` states; where the total is
+        given, `dppl.kernel.privacy.composition.split` gives that of each.
+
+    Notes
+    -----
+    The model keeps no record: whoever calls it does, and hands all of them in each time. So a fitted model is as public
+    as its file, and one that was loaded goes on. `task_classes` names the classes of all records that are handed in,
+    and there is no `partition` of a ledger.
+
+    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it, and with it from what all later
+    tasks are given. Released: for every task what `LinearProbe` releases, at the full budget; all models may be
+    published. Sensitivity: that of `LinearProbe` in each task, so after T tasks mu is √T times that of one.
+    Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `public`,
+    `n_features`. Not covered: several records of one person, in one task or in different ones; boundaries set by
+    private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed
+    label (two steps).
+    """
+
+    tasks = "overlapping"
+    takes_earlier_records = True
+
+    @property
+    def _relation(self) -> Relation:
+        return _RELATION

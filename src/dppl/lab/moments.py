@@ -1,0 +1,285 @@
+"""The methods of Mehta, Krichene, Thakurta, Kurakin and Cutkosky (TMLR 2023, arXiv:2211.13403) on noisy second moments.
+
+DP-LS solves a ridge regression once; DP-FC and DP-Newton take steps along noisy gradients in the metric of matrices of
+which one is released, or one for each class in every step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl import _validate
+from dppl._progress import steps
+from dppl.errors import ParameterError
+from dppl.estimators.classifier import Classifier
+from dppl.estimators.parameters import AdjacencyParameter, LatticeParameter, parameters
+from dppl.estimators.plan import Setting
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.lattice.residuals import check_clip
+from dppl.kernel.lattice.threads import in_order
+from dppl.kernel.queries import ClassGramMatrices, ClassSums, GramMatrix, SoftmaxCurvatures, SoftmaxGradients
+from dppl.prototypes._shared import SHARPNESS
+
+Float = NDArray[np.float64]
+
+
+@parameters
+class Moments(AdjacencyParameter, LatticeParameter, Classifier):
+    """What methods share that invert noisy matrices.
+
+    Parameters
+    ----------
+    ridge : float, default=None
+        λ, which is added to the diagonal, in units of unit rows. None is half the largest eigenvalue that the noise in
+        the matrix has, √(dim/2)·σ, where σ is its standard deviation on the diagonal: public, and what the noise needs
+        to be invertible. `Newton` adds 1, the curvature of a few records, without which steps run away where all
+        records are fitted.
+    """
+
+    ridge: float | None = None
+
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
+        if self.ridge is not None:
+            _validate.positive(ridge=self.ridge)
+
+    def _usual_ridge(self, noise_std: float, dim: int) -> float:
+        return noise_radius(noise_std, dim) / 2 if self.ridge is None else float(self.ridge)
+
+
+@parameters
+class LeastSquares(Moments):
+    r"""Least squares on noisy moments, one linear score per class (DP-LS).
+
+    With rows u of norm at most 1, the Gram matrix A = Σ u uᵀ and class sums b_c are released once. The weights of class
+    c solve (α·A + λI)·θ_c = b_c: ridge regression on the indicator of the class. With `class_grams`, the Gram matrices
+    A_c of the classes are released too, and (A_c + α·A + λI)·θ_c = b_c, which weighs records of other classes by α.
+
+    Parameters
+    ----------
+    class_grams : bool, default=False
+        Whether each class gets a Gram matrix of its own: n_classes·dim² numbers, whose noise takes about a minute per
+        ten million to draw on one core.
+    alpha : float, default=1.0
+        Weight of the Gram matrix of all records.
+    split : tuple of float, default=None
+        Shares of the budget for the class sums, the Gram matrix and, with `class_grams`, those of the classes. None
+        shares equally.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by any other). Released: class
+    sums, Gram matrix and, with `class_grams`, Gram matrices of the classes; `coef_` is computed from those.
+    Sensitivity: s in L2 over all class sums and s² in the Frobenius norm over all Gram matrices of one release, where
+    s = 127·√dim/4 lattice steps (2s and √2·s² under replace-one). Public inputs: `classes`, all parameters,
+    `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
+    add/remove (two steps).
+    """
+
+    class_grams: bool = False
+    alpha: float = 1.0
+    split: Sequence[float] | None = None
+
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
+        _validate.positive(alpha=self.alpha)
+        if self.split is not None and len(self.split) != 2 + self.class_grams:
+            raise ParameterError(f"split must have {2 + self.class_grams} shares here; got {self.split!r}.")
+        _validate.positive(**{f"split[{i}]": share for i, share in enumerate(self.split or ())})
+
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare class sums, a Gram matrix and, with `class_grams`, one of each class."""
+        lattice, n_classes = setting.lattice, setting.n_classes
+        queries = {"sums": ClassSums(lattice, n_classes), "gram": GramMatrix(lattice, n_classes)}
+        if self.class_grams:
+            queries["class grams"] = ClassGramMatrices(lattice, n_classes)
+        shares = [1.0] * len(queries) if self.split is None else self.split
+        return {name: Measurement(one, share) for (name, one), share in zip(queries.items(), shares, strict=True)}
+
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Solve for the ridge weights of each class."""
+        sums = measure("sums") / measure.unit("sums")
+        # In units of unit rows, where α and λ have their meaning.
+        unit = measure.unit("gram")
+        gram = self.alpha * measure("gram") / unit
+        stds = [self.alpha * measure.noise_std("gram")]
+        if self.class_grams:
+            stds.append(measure.noise_std("class grams"))
+        ridge = self._usual_ridge(math.hypot(*stds) / unit, setting.lattice.dim)
+        if self.class_grams:
+            self.coef_ = solve_ridges((one / unit + gram for one in measure("class grams")), ridge, sums)
+        else:
+            self.coef_ = solve_ridge(gram, ridge, sums)
+
+    def _sharpness(self) -> float:
+        # Scores estimate a 1 for the own class and a 0 for others, as cosines with prototypes do.
+        return SHARPNESS
+
+
+@parameters
+class _Steps(Moments):
+    """Softmax regression by noisy gradients, each times the inverse of a noisy matrix.
+
+    Parameters
+    ----------
+    clip : float, default=1.0
+        Bound on the length of a record's residual, the one-hot label minus the probabilities.
+    """
+
+    clip: float = 1.0
+    steps: int
+    learning_rate: float
+
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
+        _validate.positive_integer(steps=self.steps)
+        _validate.positive(learning_rate=self.learning_rate, clip=self.clip)
+        check_clip(self.clip)
+
+    def _direction(self, measure: Measure, coef: Float) -> Float:
+        """Ask for the descent direction at these weights, in units of unit rows."""
+        noisy = measure("gradients", weights=coef, clip=self.clip)
+        return np.asarray(noisy * (self.clip / measure.unit("gradients")))
+
+
+@parameters
+class FeatureCovariance(_Steps):
+    r"""Noisy gradient descent on the softmax loss in the metric of a noisy Gram matrix (DP-FC).
+
+    The Gram matrix A = Σ u uᵀ of rows u of norm at most 1 is released once. From weights Θ = 0, each step releases the
+    sum G of the records' clipped descent directions and moves by η·G·(A + λI)⁻¹. A stands in for the Hessian of the
+    loss: it costs once what a Hessian would cost in every step.
+
+    Parameters
+    ----------
+    steps : int, default=10
+        Number of gradients.
+    learning_rate : float, default=4.0
+        η. The Hessian of the softmax loss is at most A/2 (Böhning 1992), so steps up to 4 are stable.
+    covariance_share : float, default=0.2
+        Share of the budget for the Gram matrix; the gradients share the rest equally.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by any other). Released: the Gram
+    matrix and the gradients of all steps; `coef_` is computed from those. Sensitivity: s² in the Frobenius norm for the
+    Gram matrix and r·s for a gradient, where s = 127·√dim/4 lattice steps and r = 2²⁰ steps are the longest residual
+    (√2·s² and 2·r·s under replace-one);
+    every gradient is taken at weights that were computed from earlier releases. Public inputs: `classes`, all
+    parameters, `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label
+    under add/remove (two steps).
+    """
+
+    steps: int = 10
+    learning_rate: float = 4.0
+    covariance_share: float = 0.2
+
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
+        _validate.open_unit(covariance_share=self.covariance_share)
+
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare a Gram matrix, and a gradient for each step."""
+        lattice, n_classes, share = setting.lattice, setting.n_classes, self.covariance_share
+        return {
+            "gram": Measurement(GramMatrix(lattice, n_classes), share),
+            "gradients": Measurement(SoftmaxGradients(lattice, n_classes), 1 - share, self.steps),
+        }
+
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Take steps along gradients, times the inverse of the Gram matrix."""
+        # Released once; all steps use it, since the rows do not change. It is a Newton step with Böhning's bound A/2 in
+        # place of the Hessian.
+        dim, unit = setting.lattice.dim, measure.unit("gram")
+        ridge = self._usual_ridge(measure.noise_std("gram") / unit, dim)
+        inverse = solve_ridge(measure("gram") / unit, ridge, np.eye(dim))
+        self.coef_ = np.zeros((setting.n_classes, dim))
+        for _ in steps(self.steps):
+            self.coef_ = self.coef_ + self.learning_rate * (self._direction(measure, self.coef_) @ inverse)
+
+
+@parameters
+class Newton(_Steps):
+    r"""Noisy Newton steps on the softmax loss, with a Hessian for each class (DP-Newton).
+
+    From weights θ_c = 0, each step releases the sum G of the records' clipped descent directions and, for each class,
+    the block H_c = Σ p_c(1 - p_c)·u·uᵀ on the diagonal of the Hessian, and moves by η·(H_c + λI)⁻¹·G_c. The Hessians
+    need a generous budget; `FeatureCovariance` does with one matrix for all classes and steps.
+
+    A step takes n_records·n_classes·dim² operations, and noise for n_classes·dim² numbers: about a minute per ten
+    million on one core. That suits tens of classes and hundreds of dimensions.
+
+    Parameters
+    ----------
+    steps : int, default=3
+        Number of gradients, and of Hessians for each class.
+    learning_rate : float, default=1.0
+        η. The whole Hessian is at most twice its blocks on the diagonal, so steps up to 1 are stable.
+    hessian_share : float, default=0.5
+        Share of the budget for the Hessians; the gradients have the rest.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by any other). Released: the
+    gradients and Hessians of all steps; `coef_` is computed from those. Sensitivity: r·s in L2 for a gradient and
+    √(4/27)·s² in the Frobenius norm over the Hessians of one step, where s = 127·√dim/4 lattice steps and r = 2²⁰ steps
+    are the longest residual (2·r·s and √(8/27)·s² under replace-one); both are taken at weights that were computed from
+    earlier releases. Public inputs: `classes`, all parameters, `public`, `n_features`. Not covered: choice of
+    parameters by private data, timing, a changed label under add/remove (two steps).
+    """
+
+    steps: int = 3
+    learning_rate: float = 1.0
+    hessian_share: float = 0.5
+
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
+        _validate.open_unit(hessian_share=self.hessian_share)
+
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare Hessians and a gradient for each step."""
+        lattice, n_classes, share = setting.lattice, setting.n_classes, self.hessian_share
+        return {
+            "hessians": Measurement(SoftmaxCurvatures(lattice, n_classes), share, self.steps),
+            "gradients": Measurement(SoftmaxGradients(lattice, n_classes), 1 - share, self.steps),
+        }
+
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Take Newton steps."""
+        dim, unit = setting.lattice.dim, measure.unit("hessians")
+        ridge = (self.ridge is None) + self._usual_ridge(measure.noise_std("hessians") / unit, dim)
+        self.coef_ = np.zeros((setting.n_classes, dim))
+        for _ in steps(self.steps):
+            # Both are asked at the same weights, so a step is that of one quadratic model of the loss.
+            hessians = (one / unit for one in measure("hessians", weights=self.coef_))
+            direction = self._direction(measure, self.coef_)
+            self.coef_ = self.coef_ + self.learning_rate * solve_ridges(hessians, ridge, direction)
+
+
+def noise_radius(noise_std: float, dim: int) -> float:
+    """Return √(2·dim)·σ, about the largest eigenvalue of symmetric noise of width σ on and σ/√2 off the diagonal."""
+    return math.sqrt(2 * dim) * noise_std
+
+
+def solve_ridge(gram: NDArray[Any], ridge: float, targets: NDArray[Any]) -> Float:
+    """Return the rows θ of ``(gram₊ + ridge·I)·θ = target``, with the positive semidefinite part of a noisy matrix.
+
+    `gram` has shape (dim, dim), `targets` (..., dim).
+    """
+    values, vectors = np.linalg.eigh(gram)
+    return np.asarray((targets @ vectors / (np.maximum(values, 0) + ridge)) @ vectors.T)
+
+
+def solve_ridges(grams: Iterable[NDArray[Any]], ridge: float, targets: NDArray[Any]) -> Float:
+    """Return `solve_ridge` of each matrix and its target, one on each core."""
+    return np.stack(list(in_order(lambda pair: solve_ridge(pair[0], ridge, pair[1]), zip(grams, targets, strict=True))))
