@@ -24,7 +24,7 @@ from dppl.kernel.privacy import Guarantee
 from dppl.kernel.reading import public_classes
 
 if TYPE_CHECKING:
-    from dppl.finetune.sparse import NetworkClassifier, SparseFinetuner
+    from dppl.finetune.sparse import SparseFinetuner
 
 # The statement is that of other models of this format.
 _FORMAT, _KEY = 2, "dppl_finetune"
@@ -33,7 +33,7 @@ _NUMBERS = (
     *("sparsity", "block", "batch_size", "sampling_rate", "epochs", "warmup_epochs", "head_learning_rate"),
     *("learning_rate", "momentum", "clip"),
 )
-SAVED = ("train", "head", *_NUMBERS)
+_SAVED = ("train", "head", *_NUMBERS)
 _RATE_UNIT = 2.0**-32  # coins are tossed at a multiple of it
 
 
@@ -42,25 +42,22 @@ def module_digest(module: Any) -> str:
     return tensors_digest("", module.state_dict().items())
 
 
-def write(
-    model: NetworkClassifier,
-    path: str | os.PathLike[str],
-    parameters: dict[str, Any],
-    tensors: dict[str, NDArray[Any]],
-    *,
-    overwrite: bool,
-) -> None:
-    """Write a model: its parameters, class list and guarantee, the digest of its public module, and what it trained."""
+def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Write a fitted model; see `SparseFinetuner.save`."""
+    from dppl.estimators.base import as_json  # here, because reading a model file needs no scikit-learn
+
+    parameters = {name: as_json(getattr(model, name)) for name in _SAVED}
     description = {
         "format": _FORMAT,
         "written_by": f"dppl {__version__}",
         "estimator": type(model).__name__,
         "encoder": model.encoder_,
         "module": module_digest(model.module),
-        "parameters": parameters,
+        "parameters": parameters | {"train": sorted(model.train), "sampling_rate": model.sampling_rate_},
         "classes": model.classes_.tolist(),
         "guarantee": model.guarantee_.to_dict(),
     }
+    tensors = {"values": np.concatenate(list(weights_of(model.module_, model.selection_).values()))}
     try:
         write_atomically(path, tensor_file.to_bytes(_KEY, description, tensors), overwrite=overwrite)
     except FileExistsError:
@@ -69,16 +66,16 @@ def write(
         ) from None
 
 
-def read(path: str | os.PathLike[str], module: Any) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
-    """Return the description, guarantee and arrays of a file, if it is one for this module."""
-    fields, guarantee, tensors = _read(path)
+def read(path: str | os.PathLike[str], module: Any) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
+    """Return the description, guarantee and trained weights of a file, if it is one for this module."""
+    fields, guarantee, values = _read(path)
     check_module(module)
     if fields["module"] != module_digest(module):
         raise InputError(
             f"{os.fspath(path)} was fitted on another public module; its weights have another digest. Pass the module "
             "with the weights that it had before the fit."
         )
-    return fields, guarantee, tensors
+    return fields, guarantee, values
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -86,10 +83,10 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Sizes are the number of trained weights and of steps, and the noise of a step in multiples of the clipping norm.
     """
-    fields, guarantee, tensors = _read(path)
+    fields, guarantee, values = _read(path)
     (release,) = guarantee.releases  # _read saw to that
     multiplier = release.parameters["noise_std"] / release.sensitivity
-    sizes = {"n_trained": tensors["values"].shape[-1], "n_steps": release.times, "noise_multiplier": multiplier}
+    sizes = {"n_trained": len(values), "n_steps": release.times, "noise_multiplier": multiplier}
     return {**fields, **sizes}
 
 
@@ -102,7 +99,7 @@ def is_finetuned(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
     name = os.fspath(path)
     if not os.path.isfile(name):
         raise FileNotFoundError(f"there is no model file {name}.")
@@ -115,7 +112,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, dict
         pass
     if not whole:
         raise ModelFileError(f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again.")
-    return fields, guarantee, tensors
+    return fields, guarantee, tensors["values"]
 
 
 def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, NDArray[Any]]) -> bool:
@@ -123,7 +120,7 @@ def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, N
     parameters, classes, values = fields["parameters"], fields["classes"], tensors["values"]
     if (
         fields["format"] != _FORMAT
-        or (set(parameters), set(tensors)) != ({*SAVED}, {"values"})
+        or (set(parameters), set(tensors)) != ({*_SAVED}, {"values"})
         or not all(isinstance(fields[name], str) for name in ("module", "written_by"))
         or not (fields["encoder"] is None or isinstance(fields["encoder"], str))
         or not isinstance(classes, list)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import field, replace
@@ -18,13 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.base import as_json
 from dppl.estimators.parameters import parameters
 from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs, logits_of
 from dppl.finetune.networks import Network, load_network
-from dppl.finetune.selection import PARTS, Part, Selection, check_module, head_of, select_weights, weights_of
+from dppl.finetune.selection import PARTS, Part, Selection, check_module, head_of, select_weights
 from dppl.finetune.trainer import DPTrainer, TrainingPlan
 from dppl.kernel import reading
 from dppl.kernel.privacy import ApproxDP, Budget, Guarantee
@@ -40,34 +38,8 @@ __all__ = ["SparseFinetuner", "usual_sampling_rate"]
 _RATE = 0.1  # 5,000 of 50,000 records, in section 5.8
 
 
-class NetworkClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier of what a network takes, whose weights were trained privately. Subclasses say how it scores."""
-
-    classes_: NDArray[Any]
-    guarantee_: Guarantee
-    encoder_: str | None = None  # the network's name, where it has one
-
-    @abstractmethod
-    def decision_function(self, X: Any) -> NDArray[Any]:
-        """Return the score of each class, of shape (n, n_classes)."""
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of the largest score for each record.
-
-        Parameters
-        ----------
-        X : array-like or tensor of shape (n, ...)
-        """
-        return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
-
-    def _forget(self) -> None:
-        """Drop what an earlier fit left."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
-
-
 @parameters
-class SparseFinetuner(NetworkClassifier):
+class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Train a new head, the normalisation layers and few weights of the convolutions of a public network.
 
     Luo, Wu, Adeli and Fei-Fei (CVPR 2021) [1]_, with the recipe of their section 5.8 as defaults. Their noise
@@ -217,7 +189,8 @@ class SparseFinetuner(NetworkClassifier):
         LedgerError
             If the ledger cannot be used, or another run overtakes this one from a copy of its checkpoint.
         """
-        self._forget()
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # what an earlier fit left
         classes, trainer = self._prepared(ledger)
         records = PrivateRecords.of_classes(X, y, classes, self.unknown_labels)
         plan = self._plan(trainer, records.shape, integral=records.integral)
@@ -234,7 +207,7 @@ class SparseFinetuner(NetworkClassifier):
         )
         self.classes_, self.selection_ = classes, dict(trainer.selection)
         self.module_, self.guarantee_ = trainer.module_, trainer.guarantee_
-        self.sampling_rate_ = trainer.sampling_rate
+        self.sampling_rate_, self.encoder_ = trainer.sampling_rate, None
         return self
 
     def plan(self, shape: tuple[int, ...], *, integral: bool = False, ledger: Ledger | None = None) -> Guarantee:
@@ -276,6 +249,16 @@ class SparseFinetuner(NetworkClassifier):
         if any(logits.shape[1:] != (len(self.classes_),) for logits in batches):
             raise InputError("the module returns another number of logits than there are classes.")
         return np.concatenate(batches)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of the largest score for each record.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n, ...)
+        """
+        best = self.decision_function(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """Return the softmax of the logits, of shape (n, n_classes); clipping and noise leave it uncalibrated.
@@ -319,10 +302,7 @@ class SparseFinetuner(NetworkClassifier):
                     f"{network.fingerprint.uri} is not the public module of the fit; its weights have another digest."
                 )
             self.encoder_ = network.fingerprint.text()
-        parameters = {name: as_json(getattr(self, name)) for name in model_file.SAVED}
-        parameters |= {"train": sorted(self.train), "sampling_rate": self.sampling_rate_}
-        values = np.concatenate(list(weights_of(self.module_, self.selection_).values()))
-        model_file.write(self, path, parameters, {"values": values}, overwrite=overwrite)
+        model_file.save(self, path, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], module: Any) -> Self:
@@ -341,10 +321,10 @@ class SparseFinetuner(NetworkClassifier):
         InputError
             If the module is another.
         """
-        fields, guarantee, tensors = model_file.read(path, module)
+        fields, guarantee, values = model_file.read(path, module)
         model = cls(module, guarantee.budget, fields["classes"], **fields["parameters"])
         model.encoder_ = fields["encoder"]
-        return model_file.restored(model, guarantee, tensors["values"])
+        return model_file.restored(model, guarantee, values)
 
     def _prepared(self, ledger: Ledger | None = None) -> tuple[NDArray[Any], DPTrainer]:
         """Return the class list and the trainer of a network with a new head, from parameters and public inputs."""
