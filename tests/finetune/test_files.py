@@ -265,10 +265,10 @@ def test_other_files_are_neither_models_nor_checkpoints(net, images, tmp_path, c
         (put("begun", value=1), lambda found: found | {"values": found["values"].astype(np.float64)}),
     ],
 )
-def test_forged_checkpoints_are_refused(net, images, tmp_path, checkpoint, change, tensors):
+def test_forged_checkpoints_are_refused(net, images, checkpoint, change, tensors):
     original = checkpoint.read_bytes()
     forged(checkpoint, CHECKPOINT, change, tensors)
-    ledger = Ledger(tmp_path / "ledger.db", "images")
+    ledger = Ledger(checkpoint.parent / "ledger.db", "images")
     with overheard() as heard, pytest.raises(InputError, match=r"damaged, or not|contradicts itself"):
         trainer(net).fit(*images, checkpoint=checkpoint, ledger=ledger)
     assert not heard

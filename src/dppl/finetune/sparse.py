@@ -207,7 +207,8 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         )
         self.classes_, self.selection_ = classes, dict(trainer.selection)
         self.module_, self.guarantee_ = trainer.module_, trainer.guarantee_
-        self.sampling_rate_, self.encoder_ = trainer.sampling_rate, None
+        self.sampling_rate_ = trainer.sampling_rate
+        self.encoder_: str | None = None
         return self
 
     def plan(self, shape: tuple[int, ...], *, integral: bool = False, ledger: Ledger | None = None) -> Guarantee:
