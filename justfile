@@ -46,6 +46,6 @@ bench *ARGS:
 
 # The results of docs/results.md again, from the embeddings in FOLDER
 results FOLDER:
-    for name in text images assistant examples few; do dppl bench run $name --data {{FOLDER}} --out docs/results/$name.jsonl; done
-    dppl continual run continual --data {{FOLDER}} --out docs/results/continual.jsonl
+    for name in text images assistant examples few; do dppl bench $name --data {{FOLDER}} --out docs/results/$name.jsonl; done
+    dppl bench continual --data {{FOLDER}} --out docs/results/continual.jsonl
     python tools/results_page.py

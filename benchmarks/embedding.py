@@ -44,8 +44,8 @@ def start(source, table, encoder):
         encoder,
         "--out",
         table,
-        "--shard-rows",
-        1024,
+        "--options",
+        "shard_rows=1024",
     ]
     return subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
 

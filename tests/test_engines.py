@@ -595,11 +595,10 @@ def test_no_two_fits_have_one_name(folder, monkeypatch):
 
 def test_engines_have_names(monkeypatch):
     assert engine_of("local") == InProcess()
-    assert engine_of("ray", "auto") == RayEngine("auto")
-    with pytest.raises(ParameterError, match="engine must be one of 'local', 'ray'"):
+    assert (engine_of("ray"), engine_of("auto")) == (RayEngine(), RayEngine("auto"))
+    assert engine_of("ray://head:10001") == RayEngine("ray://head:10001")
+    with pytest.raises(ParameterError, match="engine must be local, ray, or the address"):
         engine_of("dask")
-    with pytest.raises(ParameterError, match="address"):
-        engine_of("local", "auto")
 
 
 def test_sums_are_those_of_one_process(folder):

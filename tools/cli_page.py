@@ -13,9 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
 from dppl._files import write_atomically
+from dppl.cli._request import COMMANDS, imported
 from dppl.cli.main import app
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
@@ -27,9 +26,8 @@ Written by `tools/cli_page.py` from the help texts; `dppl COMMAND --help` shows 
 
 def page() -> str:
     """Return the page."""
-    group = typer.main.get_command(app)
-    parts = [part for name in group.commands for part in sections(group.commands[name], f"dppl {name}")]
-    return "\n".join([HEAD, *parts, "## Exit codes", "", as_text(group.epilog).removeprefix("Exit codes: "), ""])
+    parts = [part for name in COMMANDS for part in sections(imported(name), f"dppl {name}")]
+    return "\n".join([HEAD, *parts, "## Exit codes", "", as_text(app.info.epilog).removeprefix("Exit codes: "), ""])
 
 
 def sections(command: Any, name: str, level: int = 2) -> Iterator[str]:

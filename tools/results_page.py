@@ -2,7 +2,7 @@
 
     python tools/results_page.py
 
-For each `docs/results/NAME.jsonl`, which `dppl bench run NAME` writes, the report goes to `docs/results/NAME/`, and the
+For each `docs/results/NAME.jsonl`, which `dppl bench NAME` writes, the report goes to `docs/results/NAME/`, and the
 tables of `docs/results.md` between `<!-- NAME: begin -->` and `<!-- NAME: end -->` are made again. Needs
 `pip install -e '.[lab]'`.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDER = DOCS / "results"
-# Results of `dppl continual run`, whose report docs/continual.md links to.
+# Results of `dppl bench`, whose report docs/continual.md links to.
 STREAMS = "continual"
 # Results of so many tasks that the page has the winners only, and the report the rest.
 SHORT = "few"

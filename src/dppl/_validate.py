@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
@@ -48,7 +49,8 @@ def one_of(options: Collection[str], **named: object) -> None:
     for name, value in named.items():
         if not isinstance(value, str) or value not in options:
             allowed = ", ".join(repr(option) for option in options)
-            raise ParameterError(f"must be one of {allowed}; got {value!r}.", parameter=name)
+            meant = next(iter(get_close_matches(str(value), options, 1)), None)
+            raise ParameterError(f"must be one of {allowed}; got {value!r}.", parameter=name, suggestion=meant)
 
 
 def _as_float(value: Any) -> float:

@@ -19,19 +19,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
+from typing import Any, Protocol, TypeVar
 
 from dppl import _validate
 from dppl._optional import optional
 from dppl._version import __version__
 from dppl.errors import DpplError, EngineError, InputError, ParameterError
 
-__all__ = ["ENGINES", "Engine", "EngineName", "InProcess", "RayEngine", "engine_of"]
+__all__ = ["Engine", "InProcess", "RayEngine", "engine_of"]
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
-EngineName: TypeAlias = Literal["local", "ray"]
-ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 # Tasks that wait or run for each core: enough to keep it busy while the driver adds.
 _TASKS_PER_CORE = 2
@@ -159,14 +157,16 @@ def _near(ray: Any) -> Callable[[int], dict[str, Any]]:
     return lambda place: {"scheduling_strategy": strategy(machines[place % len(machines)], soft=True)}
 
 
-def engine_of(name: str, address: str | None = None) -> Engine:
-    """Return the engine of this name."""
-    _validate.one_of(ENGINES, engine=name)
-    if name == "ray":
-        return RayEngine(address)
-    if address is not None:
-        raise ParameterError("is that of a cluster; it goes with the engine ray.", parameter="address")
-    return InProcess()
+def engine_of(where: str) -> Engine:
+    """Return the engine of a name: ``local``, ``ray`` on this machine, or the address of a cluster."""
+    if where == "local":
+        return InProcess()
+    if where not in ("ray", "auto") and ":" not in where:
+        raise ParameterError(
+            f"must be local, ray, or the address of a cluster, such as auto or ray://HOST:10001; got {where!r}.",
+            parameter="engine",
+        )
+    return RayEngine(None if where == "ray" else where)
 
 
 @dataclass(frozen=True, slots=True)

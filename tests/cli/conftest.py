@@ -32,14 +32,32 @@ def few_notes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def cli(runner: CliRunner) -> Callable[..., Result]:
-    """Run `dppl` in this process; an exception that is not a SystemExit fails the test."""
+    """Run `dppl` in this process; an exception that is not a SystemExit fails the test.
 
-    def invoke(*arguments: object, **env: str) -> Result:
-        result = runner.invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "100", **env})
+    Of an option that a test names once more than the command line that it varies, the last value counts.
+    """
+
+    def invoke(*arguments: object, as_typed: bool = False, **env: str) -> Result:
+        given = [str(argument) for argument in arguments]
+        result = runner.invoke(app, given if as_typed else last_of_each(given), env={"COLUMNS": "100", **env})
         assert result.exception is None or isinstance(result.exception, SystemExit)
         return result
 
     return invoke
+
+
+def last_of_each(given: list[str]) -> list[str]:
+    """Drop an option and its value where the same option follows, unless its values make a list."""
+    kept: list[str] = []
+    while given:
+        name, *rest = given
+        again = name.startswith("--") and name not in ("--options", "--read", "--results", "--limits") and name in rest
+        if not again:
+            kept.append(name)
+        elif not rest[0].startswith("--"):
+            rest = rest[1:]
+        given = rest
+    return kept
 
 
 @pytest.fixture

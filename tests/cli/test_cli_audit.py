@@ -7,7 +7,7 @@ from dppl.kernel.privacy import GaussianDP
 
 
 def test_an_audit_prints_the_claim_and_what_was_measured(cli):
-    result = cli("audit", "mean", "--rho", 2, "--runs", 60, "--json")
+    result = cli("audit", "mean", "--mu", 2, "--runs", 60, "--json")
     assert result.exit_code == 0
     content = json.loads(result.stdout)
     assert content["claimed"] == 2.0
@@ -38,7 +38,7 @@ def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
     original = SystemRandomness.rounded_gaussian
     monkeypatch.setattr(SystemRandomness, "rounded_gaussian", lambda self, std, shape: original(self, std / 4, shape))
     # A quarter of the noise makes rho = 2 into 32; 150 runs on each side show more than 2 practically always.
-    result = cli("audit", "mean", "--rho", 2, "--runs", 150, "--json")
+    result = cli("audit", "mean", "--mu", 2, "--runs", 150, "--json")
     assert result.exit_code == 5
     assert json.loads(result.stdout)["lower_bound"] > 2.0
 
@@ -46,18 +46,16 @@ def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("median", "--rho", 1), 2),
+        (("median", "--mu", 1), 2),
         (("softmax", "--epsilon", 1), 3),
-        (("softmax", "--rho", 1, "--options", "adjacency=replace-one"), 2),
-        (("softmax", "--rho", 1, "--one-run"), 2),
+        (("softmax", "--mu", 1, "--options", "adjacency=replace-one"), 2),
+        (("softmax", "--mu", 1, "--runs", 1), 2),
         (("mean",), 2),
-        (("mean", "--rho", 1, "--epsilon", 1), 2),
-        (("mean", "--mu", 1, "--rho", 1), 2),
+        (("mean", "--mu", 1, "--epsilon", 1), 2),
         (("mean", "--mu", 1, "--epsilon", 1, "--delta", 1e-6), 2),
         (("mean", "--mu", 0), 3),
         (("mean", "--epsilon", 1), 3),
-        (("mean", "--rho", 1, "--runs", 1), 2),
-        (("mean", "--rho", 1, "--options", "coinpress=dppl"), 2),
+        (("mean", "--mu", 1, "--options", "coinpress=dppl"), 2),
     ],
 )
 def test_wrong_usage_is_one_line(cli, arguments, code):
@@ -70,8 +68,11 @@ def test_wrong_usage_is_one_line(cli, arguments, code):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("mean", "--rho", 1, "--options", "coinpress=dppl"), "only adjacency='replace-one' treats as public"),
-        (("median", "--rho", 1), "METHOD must be one of 'auto', 'softmax', 'mean', 'public'; got 'median'"),
+        (
+            ("mean", "--mu", 1, "--options", "coinpress=dppl"),
+            "only --options adjacency=replace-one treats as public",
+        ),
+        (("median", "--mu", 1), "METHOD must be one of 'auto', 'softmax', 'mean', 'public'; got 'median'"),
     ],
 )
 def test_messages_name_what_was_typed(cli, error_line, arguments, words):
@@ -95,5 +96,5 @@ def test_the_promise_to_a_person_is_audited_and_named(cli, error_line):
         ),
     ):
         assert error_line(cli("audit", "mean", "--mu", 0.5, *more)).startswith(told)
-    refused = cli("audit", "mean", "--mu", 0.5, "--one-run", "--person-records", 5)
-    assert "--person-records does not go with --one-run" in error_line(refused)
+    refused = cli("audit", "mean", "--mu", 0.5, "--runs", 1, "--person-records", 5)
+    assert "--person-records does not go with --runs 1" in error_line(refused)

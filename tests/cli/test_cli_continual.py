@@ -1,4 +1,4 @@
-"""`dppl continual`: what it prints, where results go, and what it says about bad input."""
+"""`dppl bench` of streams: what it prints, where results go, and what it says about bad input."""
 
 import itertools
 import re
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dppl.lab.commands import continual
+from dppl.lab.commands import bench
 from dppl.lab.commands.bench import _View
 from dppl.lab.experiments.config import load_experiment
 from dppl.lab.experiments.names import series_name
@@ -48,17 +48,17 @@ def config(tmp_path):
 @pytest.mark.slow
 def test_run_and_report(cli, config, tmp_path):
     out, folder = tmp_path / "r.jsonl", tmp_path / "report"
-    assert cli("continual", "run", config(), "--out", out, "--dry-run").stdout == "4 cells, 0 done, 4 left.\n"
-    result = cli("continual", "run", config(), "--out", out, "--jobs", 1)
+    assert cli("bench", config(), "--out", out, "--dry-run").stdout == "4 cells, 0 done, 4 left.\n"
+    result = cli("bench", config(), "--out", out, "--jobs", 1)
     assert result.exit_code == 0
     assert "4 cells: 0 done before, 4 now, 0 failed" in result.stdout
-    assert f"dppl continual report {out}" in result.stdout
+    assert f"dppl bench {out}" in result.stdout
     assert (
         "1/4  ContinualPrototypes  blobs  3 tasks, class-incremental  epsilon 8, delta 1e-05  seed 0" in result.stderr
     )
     assert "4/4  ContinualPrototypes  blobs  2 tasks, shuffled  non-private  seed 0  balanced accuracy" in result.stderr
-    assert "4 done before, 0 now" in cli("continual", "run", config(), "--out", out).stdout
-    assert cli("continual", "report", out, "--out", folder).exit_code == 0
+    assert "4 done before, 0 now" in cli("bench", config(), "--out", out).stdout
+    assert cli("bench", out, "--out", folder).exit_code == 0
     page = (folder / "report.html").read_text("utf-8")
     assert page.count("<img ") == 6
     assert "Time and storage" in page
@@ -67,15 +67,13 @@ def test_run_and_report(cli, config, tmp_path):
 @pytest.mark.slow
 def test_commands_of_the_pages_work_as_they_are_pasted(cli, tmp_path, monkeypatch):
     """On every eleventh of their cells."""
-    run_cells = continual.run_cells
+    run = bench._run
     monkeypatch.setattr(
-        continual,
-        "run_cells",
-        lambda whole, out, jobs, **named: run_cells(replace(whole, cells=whole.cells[::11]), out, 1, **named),
+        bench, "_run", lambda whole, out, jobs, **named: run(replace(whole, cells=whole.cells[::11]), out, 1, **named)
     )
     monkeypatch.chdir(tmp_path)
     pages = [Path(__file__).parents[2] / "docs" / f"{name}.md" for name in ("experiments", "continual")]
-    found = [re.findall(r"^dppl (continual .*?) *(?:#|$)", page.read_text("utf-8"), re.MULTILINE) for page in pages]
+    found = [re.findall(r"^dppl (bench continual.*?) *(?:#|$)", page.read_text("utf-8"), re.M) for page in pages]
     assert len(found[0]) == 2
     assert found[0] == found[1]
     for command in found[0]:
@@ -86,15 +84,16 @@ def test_commands_of_the_pages_work_as_they_are_pasted(cli, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (("run", "none.yaml"), 2, "must be a YAML file or one of assistant, continual,"),
-        (("run", "quick", "--out", "no/such/folder.jsonl"), 2, "--out must name a file in an existing folder"),
-        (("run", "continual", "--data", "nowhere"), 4, "there is no file nowhere"),
-        (("run", "paper", "--data", "nowhere"), 4, "there is no file nowhere/cifar100/train_x.npy"),
-        (("report", "none.jsonl", "--out", "folder"), 4, "there is no results file none.jsonl; `dppl bench run` and"),
+        (("none.yaml",), 2, "must be a YAML file or one of assistant, continual,"),
+        (("continual-text",), 2, "got 'continual-text', and there is no such file"),
+        (("continual-quick", "--out", "no/such/folder.jsonl"), 2, "--out must name a file in an existing folder"),
+        (("continual", "--data", "nowhere"), 4, "there is no file nowhere"),
+        (("continual-paper", "--data", "nowhere"), 4, "there is no file nowhere/cifar100/train_x.npy"),
+        (("none.jsonl", "--out", "folder"), 4, "there is no results file none.jsonl; `dppl bench` writes"),
     ],
 )
 def test_wrong_usage_is_one_line(cli, error_line, arguments, code, told):
-    result = cli("continual", *arguments)
+    result = cli("bench", *arguments)
     assert result.exit_code == code
     assert told in error_line(result)
 
@@ -104,13 +103,17 @@ def test_wrong_usage_is_one_line(cli, error_line, arguments, code, told):
     [
         ("ContinualPrototypes", "MeanPrototypes", "got 'MeanPrototypes'"),
         ("{of: blobs, kind: shuffled, tasks: 2}", "split-cifar", "recipe must be one of cifar100-10x10"),
-        ("ContinualPrototypes", "ContinualPrototypes, pool: -2", "pool must be an integer of at least 1; got -2"),
+        (
+            "ContinualPrototypes",
+            "ContinualPrototypes, lattice__pool: -2",
+            "pool must be an integer of at least 1; got -2",
+        ),
     ],
 )
 def test_a_dry_run_finds_unknown_methods_recipes_and_bad_parameters(cli, config, error_line, before, after, told):
     path = config()
     path.write_text(path.read_text().replace(before, after))
-    result = cli("continual", "run", path, "--dry-run")
+    result = cli("bench", path, "--dry-run")
     assert result.exit_code == 2
     assert told in error_line(result)
 
@@ -131,7 +134,7 @@ def test_what_would_fail_in_every_cell_is_found_before_the_first(
 ):
     path = config()
     path.write_text(path.read_text().replace(before, after))
-    result = cli("continual", "run", path, "--out", tmp_path / "r.jsonl", *options)
+    result = cli("bench", path, "--out", tmp_path / "r.jsonl", *options)
     assert result.exit_code == code
     assert told in error_line(result)
     assert not (tmp_path / "r.jsonl").exists()
@@ -198,11 +201,3 @@ def test_piped_output_says_every_ten_seconds_how_much_time_is_left(cells, capsys
         view.finished(finished(cell))
     told = [line for line in capsys.readouterr().err.splitlines() if "left" in line]
     assert told == ["37 % of 8 cells, 0.25/s, about 0:00:20 left", "75 % of 8 cells, 0.25/s, about 0:00:08 left"]
-
-
-@pytest.mark.parametrize("command", [(), ("run",), ("report",)])
-def test_every_command_has_help_with_examples(cli, command):
-    result = cli("continual", *command, "--help")
-    assert result.exit_code == 0
-    assert not command or "For example:" in result.stdout
-    assert command != ("run",) or all(name in result.stdout for name in ("quick", "continual", "paper"))

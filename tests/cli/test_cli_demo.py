@@ -1,7 +1,5 @@
 """`dppl demo`: its columns and the model that it leaves say the same of the same budget."""
 
-import json
-
 import pytest
 
 import dppl
@@ -65,23 +63,6 @@ def test_captions_say_sizes_and_cells_their_error_and_a_star_the_winner(cli, tmp
     assert [row.count("0.750 ± 0.050*") for row in rows] == [3, 3, 0]
     assert shown.count("*") == 6 + 3  # the rest is the legend
     assert shown.count("0.450 ± 0.050 ") == 6 * (len(PRIVATE) - 2) + 6
-
-
-@pytest.mark.usefixtures("compared")
-def test_json_has_every_accuracy_and_the_guarantee_of_the_model(cli, tmp_path):
-    result = cli("demo", "--json", "--out", tmp_path / "demo")
-    printed = json.loads(result.stdout)
-    assert printed["model"] == str(tmp_path / "demo" / "model.safetensors")
-    model = dppl.load(printed["model"])
-    assert printed["guarantee"] == model.guarantee_.to_dict()
-    assert printed["test_accuracy"] == model.score(load_sample().X_test, load_sample().y_test)
-    cells = {
-        (cell["method"], cell["imbalance_ratio"], (cell["budget"] or {}).get("epsilon")): cell
-        for cell in printed["comparison"]
-    }
-    assert len(cells) == len(IMBALANCE_RATIOS) * (len(PRIVATE) * len(BUDGETS) + 1)
-    assert cells["linear-probe", 3, 1.0]["balanced_accuracy"] == [0.7, 0.8]
-    assert cells["ncm", 3, None]["minority_accuracy"] == [0.25, 0.25]
 
 
 def test_rows_have_the_names_that_methods_have_elsewhere():

@@ -1,7 +1,5 @@
 """`dppl encoders`: every encoder that a name stands for, and what this machine lacks of it."""
 
-import json
-
 import pytest
 
 from dppl.encoders import PRESETS, list_encoders, load_encoder
@@ -15,15 +13,15 @@ def test_all_presets_and_schemes_are_listed():
     assert {name.partition(":")[0] for name in names} - set(PRESETS) == set(_LOADERS)
 
 
-def test_people_and_machines_are_told_the_same(cli):
+def test_every_encoder_is_shown_with_what_it_needs(cli):
     shown = cli("encoders", COLUMNS="80").stdout
-    listed = json.loads(cli("encoders", "--json").stdout)
+    listed = list_encoders()
     assert all(len(line) <= 80 for line in shown.splitlines()[: len(listed) + 1])
     for entry in listed:
-        (line,) = [line for line in shown.splitlines() if line.startswith(f"{entry['name']} ")]
-        assert entry["licence"] in line
-        assert line.split()[-1] == ("yes" if entry["installed"] else "no")
-        assert (f"{entry['name']}: " in shown) != entry["installed"]
+        (line,) = [line for line in shown.splitlines() if line.startswith(f"{entry.name} ")]
+        assert entry.licence in line
+        assert line.split()[-1] == ("yes" if entry.installed else "no")
+        assert (f"{entry.name}: " in shown) != entry.installed
 
 
 def test_an_encoder_is_installed_exactly_if_it_loads():

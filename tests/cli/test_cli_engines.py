@@ -39,8 +39,8 @@ def fit(task, table, *options):
         task.classes,
         "--mu",
         "1",
-        "--random-state",
-        "3",
+        "--options",
+        "random_state=3",
         "--force",
         "--out",
         task.out,
@@ -88,7 +88,7 @@ def test_images_are_embedded_on_ray(tmp_path, cli, two_cores):
         (tmp_path / "images").mkdir(exist_ok=True)
         pixels = np.random.default_rng(number).integers(0, 256, (20, 30, 3), np.uint8)
         Image.fromarray(pixels).save(tmp_path / "images" / f"{number}.png")
-    command = ["embed", tmp_path / "images", "--encoder", "pixels", "--shard-rows", 2, "--out"]
+    command = ["embed", tmp_path / "images", "--encoder", "pixels", "--options", "shard_rows=2", "--out"]
     here, there = cli(*command, tmp_path / "here"), cli(*command, tmp_path / "there", "--engine", "ray")
     assert (here.exit_code, there.exit_code) == (0, 0)
     names = sorted(path.name for path in (tmp_path / "here").glob("*.parquet"))
@@ -96,10 +96,10 @@ def test_images_are_embedded_on_ray(tmp_path, cli, two_cores):
     assert all((tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes() for name in names)
 
 
-def test_an_address_is_for_ray(task, cli):
-    result = cli(*fit(task, task.table, "--address", "auto"))
+def test_an_engine_is_local_ray_or_an_address(task, cli):
+    result = cli(*fit(task, task.table, "--engine", "dask"))
     assert result.exit_code == 2
-    assert "--address is that of a cluster" in result.stderr
+    assert "--engine must be local, ray, or the address of a cluster" in result.stderr
     assert not task.out.exists()
 
 

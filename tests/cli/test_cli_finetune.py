@@ -46,7 +46,7 @@ FINETUNE = [
     *("finetune", "photos", "--network", NETWORK, "--classes", "classes.txt", "--out", "m.safetensors"),
     *("--batch-size", "24", "--options", "epochs=12", "--options", "block=8", "--options", "head_learning_rate=2"),
 ]
-EXACT = ["--mu", "9000", "--random-state", "3", "--options", "epochs=80"]  # hardly any noise
+EXACT = ["--mu", "9000", "--options", "random_state=3", "--options", "epochs=80"]  # hardly any noise
 
 
 def write_images(folder, seed):
@@ -383,7 +383,7 @@ def test_a_label_outside_the_list_stops_it_and_is_not_named(photos, cli, error_l
     assert "at least one is not" in line
     assert "dppl check" in line
     assert "secret" not in line
-    run(cli, *FINETUNE, "--mu", "1", "--unknown-labels", "ignore")
+    run(cli, *FINETUNE, "--mu", "1", "--options", "unknown_labels=ignore")
 
 
 def test_another_network_is_refused(trained, cli, error_line, torch):

@@ -32,6 +32,7 @@ from PIL import Image
 
 import dppl
 from dppl.cli import main
+from dppl.cli._request import COMMANDS, imported
 from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.io import write_table
 from dppl.kernel.mechanisms import RoundedGaussian
@@ -73,11 +74,10 @@ RECORDS = {
 }
 
 FITS = {
-    "sums": ["--rho", "1"],
-    "sums in mu": ["--mu", "1"],
+    "sums": ["--mu", "1"],
     "sums in epsilon": ["--epsilon", "2", "--delta", "1e-6"],
     "mapped sums": [
-        "--rho",
+        "--mu",
         "1",
         "--options",
         "lattice__pool=2",
@@ -88,16 +88,16 @@ FITS = {
         "--public",
         "public.npz",
     ],
-    "cosine means": ["--rho", "1", "--options", "adjacency=replace-one"],
-    "euclidean means": ["--rho", "1", "--options", "adjacency=replace-one", "--options", "metric=euclidean"],
-    "coinpress": ["--rho", "1", "--options", "adjacency=replace-one", "--options", "coinpress=dppl"],
-    "automatic": ["--rho", "1", "--method", "auto"],
+    "cosine means": ["--mu", "1", "--options", "adjacency=replace-one"],
+    "euclidean means": ["--mu", "1", "--options", "adjacency=replace-one", "--options", "metric=euclidean"],
+    "coinpress": ["--mu", "1", "--options", "adjacency=replace-one", "--options", "coinpress=dppl"],
+    "automatic": ["--mu", "1", "--method", "auto"],
     "automatic with public rows": ["--mu", "1", "--method", "auto", "--public", "public.npz"],
     "softmax": ["--epsilon", "2", "--delta", "1e-6", "--method", "softmax"],
     "softmax with public rows": ["--mu", "1", "--method", "softmax", "--public", "public.npz"],
     "automatic from examples": ["--mu", "1", "--method", "auto", "--examples", "named.npz"],
     "public": ["--epsilon", "1", "--method", "public", "--public", "public.npz"],
-    "three public": ["--rho", "1", "--method", "public", "--public", "public.npz", "--options", "n_prototypes=3"],
+    "three public": ["--mu", "1", "--method", "public", "--public", "public.npz", "--options", "n_prototypes=3"],
     "replaced public": [
         "--epsilon",
         "1",
@@ -132,36 +132,31 @@ AFTER = [
     ("predict", ["out.safetensors", "public.npz", "--out", "labels.npy"], None),
     ("ledger show", ["ledger.db"], r"\b[0-9a-f]{12}\b"),
     ("ledger show", ["ledger.db", "--json"], HASH),
-    ("ledger export", ["ledger.db"], HASH),
-    # Its other forms are functions of this one.
-    ("report", ["out.safetensors", "--out", "-", "--format", "json"], rf'(?<="selected": )\[[\d\s,\[\]"]*\]|{HASH}'),
+    ("ledger show", ["ledger.db", "--csv"], HASH),
+    # The other forms of a page are functions of this one.
+    ("show", ["out.safetensors", "--out", "page.json"], None),
 ]
 # Reports to the owner of private records, which differ by design, and the words in which their help forbids to publish
 # them. So do the labels of private rows, for which `predict` is no command of its own.
 OWNERS = {
-    "bench run": "no guarantee covers that",
-    "continual run": "no guarantee covers that",
+    "bench": "no guarantee covers that",
     "check": "For the data owner's eyes only",
     "embed": "they stay with their owner",  # what it prints is compared in test_cli_embed.py
     "table": "For the owner of the records only",
     "evaluate": "do not publish them",
 }
 # Commands that read no records but built-in or public ones.
-WITHOUT_RECORDS = {
-    *("audit", "bench report", "continual report", "demo", "encoders", "export", "ledger create", "plan", "serve")
-}
+WITHOUT_RECORDS = {*("audit", "demo", "encoders", "export", "ledger create", "plan", "serve")}
 
 
-def commands(group, path=()):
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
+def commands():
+    for name in COMMANDS:
+        for part, command in getattr(imported(name), "commands", {"": imported(name)}).items():
+            yield f"{name} {part}".rstrip(), command
 
 
 def test_every_command_is_compared_or_has_a_reason(cli):
-    found = dict(commands(COMMAND))
+    found = dict(commands())
     assert set(found) == {"fit", "train", "finetune", *(command for command, *_ in AFTER), *OWNERS, *WITHOUT_RECORDS}
     for name, words in OWNERS.items():
         assert words in " ".join(cli(*name.split(), "--help").stdout.split())
@@ -236,8 +231,8 @@ def neighbours(name, options=()):
 def fit(options=(), layout="npz", label="cat"):
     if "--method" not in options:
         options = [*options, "--method", "mean"]
-    known = [] if label in CLASSES else ["--unknown-labels", "ignore"]
-    names = ["--classes", "classes.txt", "--out", "out.safetensors", "--random-state", "3"]
+    known = [] if label in CLASSES else ["--options", "unknown_labels=ignore"]
+    names = ["--classes", "classes.txt", "--out", "out.safetensors", "--options", "random_state=3"]
     return ["fit", *LAYOUTS[layout][1], *names, *known, *options]
 
 
@@ -301,6 +296,8 @@ def facts(path, folder):
         return stat.S_IFMT(state.st_mode)
     if path.name == "out.safetensors.private.jsonl":
         return state.st_mode
+    if path.name == "page.json":
+        return state.st_mode, masked(path.read_text(), rf'(?<="selected": )\[[\d\s,\[\]"]*\]|{HASH}')
     if path.suffix == ".csv":
         return state.st_mode, masked(path.read_text(), LABELS)  # class names differ in length
     return state.st_mode, state.st_size, public_content(path)
@@ -379,7 +376,7 @@ WRITTEN = ("nan", "odd label", "long label", "missing label", "only one of all")
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "npz"])
 def test_every_format_shows_only_what_is_released(layout, record, folders, assert_same):
     pair = folders(neighbours(record), layout)
-    trace = assert_same(pair, fit(["--rho", "1"], layout, RECORDS[record][1]))
+    trace = assert_same(pair, fit(["--mu", "1"], layout, RECORDS[record][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
 
 
@@ -387,8 +384,8 @@ def test_every_format_shows_only_what_is_released(layout, record, folders, asser
 def test_the_record_is_read(method, folders, trace):
     """Or equal traces would mean nothing."""
     pair = folders(neighbours("good", FITS[method]))
-    # A budget at which one record shows, in the place of the options "--rho R" or "--epsilon E --delta D".
-    options = ["--rho", "1e6", *FITS[method][4 if "--delta" in FITS[method] else 2 :]]
+    # A budget at which one record shows, in place of the options "--mu M" or "--epsilon E --delta D".
+    options = ["--mu", "1e3", *FITS[method][4 if "--delta" in FITS[method] else 2 :]]
     released = []
     for folder in pair:
         trace(folder, *fit(options))
@@ -409,7 +406,7 @@ def test_what_is_published_after_a_fit_shows_only_what_was_released(method, fold
         trace = assert_same(pair, [*command.split(), *arguments], released=released)
         assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
         if command == "predict":
-            assert trace.stdout in ("", "(released)\n" * len(PUBLIC))
+            assert trace.stdout in (f"Labels: {arguments[-1]}\n", "(released)\n" * len(PUBLIC))
 
 
 @pytest.fixture
@@ -433,8 +430,8 @@ def replayed(monkeypatch):
 )
 def test_the_automatic_method_makes_all_that_it_leaves_of_what_it_releases(record, public, folders, assert_same):
     pair = folders(neighbours(record))
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2"])
-    options = ["--rho", "1", "--method", "auto", *public, *LEDGER]
+    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2"])
+    options = ["--mu", "1", "--method", "auto", *public, *LEDGER]
     trace = assert_same(pair, fit(options, label=RECORDS[record][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     assert "SoftmaxPrototypes" in trace.stdout
@@ -470,13 +467,13 @@ def add_to_a_weight(monkeypatch):
 @pytest.mark.parametrize("plant", [follow_the_number, shift_the_centre, add_to_a_weight])
 def test_a_leak_into_what_the_automatic_method_makes_is_noticed(plant, folders, assert_same, monkeypatch):
     pair = folders(neighbours("good"))
-    assert_same(pair, fit(["--rho", "1", "--method", "auto"]))
+    assert_same(pair, fit(["--mu", "1", "--method", "auto"]))
     plant(monkeypatch)
     with pytest.raises(AssertionError, match="Trace"):
-        assert_same(pair, fit(["--rho", "1", "--method", "auto", "--force"]))
+        assert_same(pair, fit(["--mu", "1", "--method", "auto", "--force"]))
 
 
-@pytest.mark.parametrize("options", [[], ["--unknown-labels", "ignore"]], ids=["error", "ignore"])
+@pytest.mark.parametrize("options", [[], ["--options", "unknown_labels=ignore"]], ids=["error", "ignore"])
 def test_a_label_of_another_type_among_integers_shows_only_what_is_released(options, folders, assert_same):
     numbers = np.repeat([1, 2, 10], (6, 4, 2))
     traces = []
@@ -485,7 +482,7 @@ def test_a_label_of_another_type_among_integers_shows_only_what_is_released(opti
         pair = folders([(np.vstack([X, X[:1]]), labels), known])
         for folder in pair:
             (folder / "classes.txt").write_text("1\n2\n10\n")
-        traces.append(assert_same(pair, fit(["--rho", "1", *options]), exit_code=0 if options else 4))
+        traces.append(assert_same(pair, fit(["--mu", "1", *options]), exit_code=0 if options else 4))
     assert traces[0] == traces[1]
 
 
@@ -580,14 +577,14 @@ def raw_neighbours(item, label, kept):
 
 
 def train(options, source="csv", label="cat"):
-    known = [] if label in CLASSES else ["--unknown-labels", "ignore"]
+    known = [] if label in CLASSES else ["--options", "unknown_labels=ignore"]
     names = [
         "--classes",
         "classes.txt",
         "--out",
         "out.safetensors",
-        "--random-state",
-        "3",
+        "--options",
+        "random_state=3",
         "--encoder",
         SOURCES[source][1],
     ]
@@ -607,7 +604,7 @@ READ = {*itertools.product(SOURCES, FORMED), *itertools.product(["csv"], ITEMS)}
 @pytest.mark.parametrize(("source", "item"), sorted(READ))
 def test_training_shows_only_what_it_releases(source, item, raw_folders, assert_same):
     pair = raw_folders(raw_neighbours(*ITEMS[item]), source)
-    trace = assert_same(pair, train(["--rho", "1", "--method", "mean"], source, ITEMS[item][1]))
+    trace = assert_same(pair, train(["--mu", "1", "--method", "mean"], source, ITEMS[item][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     left = {name for name in trace.files if name.startswith("out.")}
     assert left == {"out.safetensors", "out.safetensors.private.jsonl"}
@@ -633,8 +630,8 @@ def test_training_by_the_automatic_method_makes_all_that_it_leaves_of_what_it_re
     item, describe, raw_folders, assert_same
 ):
     pair = raw_folders(raw_neighbours(*ITEMS[item]))
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2"])
-    trace = assert_same(pair, train(["--rho", "1", *pool_of("csv"), *LEDGER, *describe], label=ITEMS[item][1]))
+    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2"])
+    trace = assert_same(pair, train(["--mu", "1", *pool_of("csv"), *LEDGER, *describe], label=ITEMS[item][1]))
     assert ("Class names are used" in trace.stdout) == (not describe)
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     assert "SoftmaxPrototypes" in trace.stdout
@@ -687,8 +684,8 @@ def test_training_on_persons_shows_only_what_it_releases(person, suffix, raw_fol
     pair = raw_folders([(TEXTS, Y)] * 2)
     for folder, people in zip(pair, (PEOPLE[person], []), strict=True):
         write_people(folder, suffix, people)
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2", "--unit", "person"])
-    command, _, *options = train(["--rho", "1", "--groups", "who", *LEDGER])
+    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2", "--unit", "person"])
+    command, _, *options = train(["--mu", "1", "--groups", "who", *LEDGER])
     trace = assert_same(pair, [command, f"private/mails{suffix}", *options])
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     assert "each person has one id" in trace.stdout
@@ -710,7 +707,7 @@ def test_a_leak_of_the_number_of_persons_is_noticed(raw_folders, assert_same, mo
     for folder, people in zip(pair, (PEOPLE["one record"], []), strict=True):
         write_people(folder, ".csv", people)
     with pytest.raises(AssertionError, match="Trace"):
-        assert_same(pair, train(["--rho", "1", "--groups", "who"]))
+        assert_same(pair, train(["--mu", "1", "--groups", "who"]))
 
 
 UNKNOWN_ITEMS = [(TEXTS, ["Jane", *Y[1:].tolist()]), ([*TEXTS, f"{MARK}\0"], [SECRET, "x", *Y[2:].tolist(), "cat"])]
@@ -719,8 +716,8 @@ UNKNOWN_ITEMS = [(TEXTS, ["Jane", *Y[1:].tolist()]), ([*TEXTS, f"{MARK}\0"], [SE
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_label_outside_the_classes_stops_training_without_a_word_about_it(source, raw_folders, assert_same):
     made = raw_folders(UNKNOWN_ITEMS, source)
-    assert_same(made, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
-    trace = assert_same(made, train(["--rho", "1", *LEDGER], source), exit_code=4)
+    assert_same(made, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
+    trace = assert_same(made, train(["--mu", "1", *LEDGER], source), exit_code=4)
     assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
     assert "at least one is not" in trace.stderr
     assert trace.stderr.count("\n") == 1
@@ -735,10 +732,12 @@ def test_a_strict_training_tells_one_bit(source, raw_folders, assert_same):
         if (source, item) != ("images", "odd to the encoder"):  # which the encoder of images does not know
             other = raw_neighbours(*ITEMS["unusable"])[0]
             pair = raw_folders([raw_neighbours(*ITEMS[item])[0], ([*other[0], ""], [*other[1], "cat"])], source)
-            assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
-            trace = assert_same(pair, train(["--rho", "1", "--strict", *LEDGER], source), exit_code=4)
+            assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
+            trace = assert_same(
+                pair, train(["--mu", "1", "--options", "unknown_labels=strict", *LEDGER], source), exit_code=4
+            )
             assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
-            assert trace.stderr.startswith("dppl: error: --strict wants records that can all be used")
+            assert trace.stderr.startswith("dppl: error: strict wants records that can all be used")
             assert "out.safetensors" not in trace.files
 
 
@@ -747,7 +746,7 @@ def test_a_review_shows_nothing_but_on_the_terminal(item, raw_folders, assert_sa
     pair = raw_folders(raw_neighbours(*ITEMS[item]))
     shown = []
     monkeypatch.setattr("dppl.cli.train.review", lambda report: shown.append(report()["records"]))
-    trace = assert_same(pair, train(["--rho", "1", "--method", "mean", "--review"], label=ITEMS[item][1]))
+    trace = assert_same(pair, train(["--mu", "1", "--method", "mean", "--review"], label=ITEMS[item][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     assert shown[0] == shown[1] + 1
 
@@ -756,7 +755,7 @@ def test_the_items_are_read(raw_folders, trace):
     """Or equal traces would mean nothing."""
     released = []
     for folder in raw_folders(raw_neighbours(*ITEMS["good"])):
-        trace(folder, *train(["--rho", "1e6", "--method", "mean"]))
+        trace(folder, *train(["--mu", "1e6", "--method", "mean"]))
         released.append(safetensors.numpy.load_file(folder / "out.safetensors")["prototypes"])
     assert (released[0] != released[1]).any()
 
@@ -780,7 +779,7 @@ def test_a_leak_of_the_left_out_is_noticed(way, raw_folders, assert_same, monkey
     monkeypatch.setattr(workflow, "embed", embedded)
     pair = raw_folders(raw_neighbours(*ITEMS["unusable"]))
     with pytest.raises(AssertionError, match="Trace"):
-        assert_same(pair, train(["--rho", "1", "--method", "mean"]))
+        assert_same(pair, train(["--mu", "1", "--method", "mean"]))
 
 
 # A network whose weights are trained
@@ -801,9 +800,9 @@ LEAKS_OF_FINETUNING = {
 }
 FINETUNINGS = {
     "in mu": ["--mu", "1", *LEDGER],
-    "in mu with a seed": ["--mu", "1", "--random-state", "3"],
+    "in mu with a seed": ["--mu", "1", "--options", "random_state=3"],
     "on samples": ["--epsilon", "2", "--delta", "1e-6", "--options", "sampling_rate=0.5"],
-    "of convolutions": ["--rho", "1", "--options", "train=head,norm,conv", "--options", "sparsity=0.3"],
+    "of convolutions": ["--mu", "1", "--options", "train=head,norm,conv", "--options", "sparsity=0.3"],
 }
 
 
@@ -827,7 +826,7 @@ def network_folders(torch, raw_folders):
 
 
 def finetune(options, label="cat"):
-    known = [] if label in CLASSES else ["--unknown-labels", "ignore"]
+    known = [] if label in CLASSES else ["--options", "unknown_labels=ignore"]
     names = ["--classes", "classes.txt", "--out", "out.safetensors", "--network", NETWORK, "--device", "cpu"]
     sizes = ["--batch-size", "12", "--options", "epochs=2", "--options", "block=4"]
     return ["finetune", "private/photos", *names, *sizes, *known, *options]
@@ -838,7 +837,7 @@ def assert_same_finetuning(assert_same):
     """Run a training in two folders, with an account, and assert that it leaves equal traces; return the trace."""
 
     def check(pair, options, label="cat", exit_code=0):
-        assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
+        assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
         return assert_same(pair, finetune(options, label), exit_code)
 
     return check
@@ -870,14 +869,14 @@ def test_a_label_outside_the_classes_stops_finetuning_without_a_word_about_it(ne
 
 def test_a_strict_finetuning_tells_one_bit_and_is_not_charged(network_folders, assert_same, assert_same_finetuning):
     pair = network_folders([raw_neighbours(*ITEMS[item])[0] for item in ("unusable", "odd label")])
-    trace = assert_same_finetuning(pair, ["--mu", "1", "--strict", *LEDGER], exit_code=4)
-    assert trace.stderr.startswith("dppl: error: --strict wants records that can all be used")
+    trace = assert_same_finetuning(pair, ["--mu", "1", "--options", "unknown_labels=strict", *LEDGER], exit_code=4)
+    assert trace.stderr.startswith("dppl: error: strict wants records that can all be used")
     assert json.loads(assert_same(pair, ["ledger", "show", "ledger.db", "--json"]).stdout)[0]["releases"] == []
 
 
 def test_a_strict_finetuning_says_so_in_its_statement(network_folders, trace):
     folder, _ = network_folders([raw_neighbours(*ITEMS["good"])[1]] * 2)
-    assert trace(folder, *finetune(["--mu", "1", "--strict"])).exit_code == 0
+    assert trace(folder, *finetune(["--mu", "1", "--options", "unknown_labels=strict"])).exit_code == 0
     assert (
         A_STRICT_STOP
         in json.loads(trace(folder, "show", "out.safetensors", "--json").stdout)["guarantee"]["not_covered"]
@@ -888,7 +887,7 @@ def test_finetuning_reads_the_images(network_folders, trace):
     """Or equal traces would mean nothing."""
     released = []
     for folder in network_folders(raw_neighbours(*ITEMS["good"])):
-        trace(folder, *finetune(["--rho", "1e6", "--random-state", "3"]))
+        trace(folder, *finetune(["--mu", "1e6", "--options", "random_state=3"]))
         released.append(safetensors.numpy.load_file(folder / "out.safetensors")["values"])
     assert (released[0] != released[1]).any()
 
@@ -933,24 +932,24 @@ def lengthen_labels(pair):
 
 
 FAILURES = {
-    "unknown labels": (4, ["--rho", "1"], [unknown("Jane"), unknown(SECRET, "Jane", "x")]),
-    "no labels": (4, ["--rho", "1", "--y", "animal"], neighbours("good")),
-    "measured labels": (4, ["--rho", "1"], [(X, np.arange(12) / 7), (X[1:], np.arange(11) / 5)]),
-    "labels in bytes": (4, ["--rho", "1"], [(X, Y.astype("S")), (X, np.array([*Y[1:], SECRET], "S"))]),
+    "unknown labels": (4, ["--mu", "1"], [unknown("Jane"), unknown(SECRET, "Jane", "x")]),
+    "no labels": (4, ["--mu", "1", "--y", "animal"], neighbours("good")),
+    "measured labels": (4, ["--mu", "1"], [(X, np.arange(12) / 7), (X[1:], np.arange(11) / 5)]),
+    "labels in bytes": (4, ["--mu", "1"], [(X, Y.astype("S")), (X, np.array([*Y[1:], SECRET], "S"))]),
     "rows of texts": (
         4,
-        ["--rho", "1"],
+        ["--mu", "1"],
         [(np.full(X.shape, "1"), Y), (np.array([["1"] * 8] * 11 + [["12.5"] * 8]), Y)],
     ),
-    "narrow public rows": (4, ["--rho", "1", "--method", "public", "--public", "narrow.npz"], neighbours("nan")),
+    "narrow public rows": (4, ["--mu", "1", "--method", "public", "--public", "narrow.npz"], neighbours("nan")),
     "few public rows": (
         4,
-        ["--rho", "1", "--method", "public", "--public", "public.npz", "--options", "n_prototypes=51"],
+        ["--mu", "1", "--method", "public", "--public", "public.npz", "--options", "n_prototypes=51"],
         neighbours("good"),
     ),
-    "over the budget": (3, ["--rho", "1.5", *LEDGER], neighbours("huge")),
-    "of another relation": (2, ["--rho", "1", "--options", "adjacency=replace-one", *LEDGER], neighbours("good")),
-    "unknown labels that were paid for": (4, ["--rho", "1", *LEDGER], [unknown("Jane"), unknown(SECRET, "Jane", "x")]),
+    "over the budget": (3, ["--mu", "1.5", *LEDGER], neighbours("huge")),
+    "of another relation": (2, ["--mu", "1", "--options", "adjacency=replace-one", *LEDGER], neighbours("good")),
+    "unknown labels that were paid for": (4, ["--mu", "1", *LEDGER], [unknown("Jane"), unknown(SECRET, "Jane", "x")]),
 }
 
 
@@ -958,7 +957,7 @@ FAILURES = {
 def test_a_failed_fit_shows_nothing_of_the_records(name, folders, assert_same):
     exit_code, options, pair = FAILURES[name]
     made = folders(pair)
-    assert_same(made, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
+    assert_same(made, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
     trace = assert_same(made, fit(options), exit_code)
     assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
     assert trace.stderr.count("\n") == 1
@@ -976,7 +975,7 @@ def test_a_failed_fit_shows_nothing_of_the_records(name, folders, assert_same):
 def test_a_spoilt_table_shows_nothing_of_the_records(spoil, layout, folders, assert_same):
     pair = folders(neighbours("good"), layout)
     spoil(pair)
-    trace = assert_same(pair, fit(["--rho", "1"], layout), exit_code=4)
+    trace = assert_same(pair, fit(["--mu", "1"], layout), exit_code=4)
     assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
     assert trace.stderr.count("\n") == 1
 
@@ -1043,11 +1042,11 @@ def leak(monkeypatch, how, method="mean", before=lambda n: None):
 )
 def test_a_leak_of_the_number_of_records_is_noticed(method, way, folders, assert_same, monkeypatch):
     pair = folders(neighbours("nan"))
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2"])
-    assert_same(pair, fit(["--rho", "1", "--method", method, *LEDGER]))
+    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2"])
+    assert_same(pair, fit(["--mu", "1", "--method", method, *LEDGER]))
     told = leak(monkeypatch, LEAKS[way], method)
     with pytest.raises(AssertionError, match="Trace"):
-        assert_same(pair, fit(["--rho", "1", "--method", method, "--force", *LEDGER]))
+        assert_same(pair, fit(["--mu", "1", "--method", method, "--force", *LEDGER]))
     assert len(set(told)) == 2  # both fits came to their ends
 
 
@@ -1063,14 +1062,14 @@ def test_a_leak_of_the_number_of_records_is_noticed(method, way, folders, assert
 )
 def test_a_leak_into_what_is_published_is_noticed(way, after, method, folders, assert_same, trace, monkeypatch):
     pair = folders(neighbours("nan"))
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
+    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
 
     def rename(model, n):
         model.classes_ = np.array([f"{name} {n}" for name in CLASSES])
 
     leak(monkeypatch, LEAKS.get(way, rename), method)
     for folder in pair:
-        assert trace(folder, *fit(["--rho", "1", "--method", method, *LEDGER])).exit_code == 0
+        assert trace(folder, *fit(["--mu", "1", "--method", method, *LEDGER])).exit_code == 0
     for command, arguments, released in [AFTER[place] for place in after]:
         first, second = (trace(folder, *command.split(), *arguments, released=released) for folder in pair)
         shown = [(one.stdout, one.files.get("labels.csv"), one.files.get("labels.npy")) for one in (first, second)]
@@ -1079,5 +1078,5 @@ def test_a_leak_into_what_is_published_is_noticed(way, after, method, folders, a
 
 def test_a_crash_shows_its_kind_alone(folders, assert_same, monkeypatch):
     leak(monkeypatch, fail)
-    trace = assert_same(folders(neighbours("nan")), fit(["--rho", "1"]), exit_code=1)
+    trace = assert_same(folders(neighbours("nan")), fit(["--mu", "1"]), exit_code=1)
     assert "ValueError. This is a bug" in trace.stderr

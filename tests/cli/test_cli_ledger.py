@@ -8,7 +8,6 @@ import re
 import sqlite3
 import sys
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 
 import pytest
 
@@ -28,17 +27,23 @@ def file(task):
 
 
 @pytest.fixture
-def wards(file, cli):
-    assert cli("ledger", "create", file, "--dataset", "wards", "--rho", 1).exit_code == 0
+def wards(file):
+    Ledger(file, "wards", dppl.ZCDP(1))
     return file
 
 
+def rho(value):
+    """Return the options of a budget that costs this rho."""
+    return ["--mu", (2 * value) ** 0.5]
+
+
 def fit(task, *options, out=None):
-    return ["fit", task.table, "--classes", task.classes, "--out", out or task.out, "--method", "mean", *options]
+    method = [] if "--method" in options else ["--method", "mean"]
+    return ["fit", task.table, "--classes", task.classes, "--out", out or task.out, *method, *options]
 
 
-def charged(file, *options):
-    return ["--ledger", file, "--dataset", "wards", *options]
+def charged(file, dataset="wards"):
+    return ["--ledger", file, "--dataset", dataset]
 
 
 def show(cli, file):
@@ -55,18 +60,18 @@ def test_the_charge_is_on_record_before_private_rows_reach_a_mechanism(wards, ta
         before = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *args, **kw: seen.append(event) or before(*args, **kw))
 
-    noted(import_module("dppl.cli.fit"), "read_table", "table read")
+    noted(dppl.io, "read_table", "table read")
     noted(Ledger, "charge", "charged")
     noted(reading, "class_codes", "labels matched")
     noted(RoundedGaussian, "release", "noise drawn")
-    assert cli(*fit(task, "--rho", 0.5, *charged(wards))).exit_code == 0
+    assert cli(*fit(task, *rho(0.5), *charged(wards))).exit_code == 0
     assert seen == ["table read", "charged", "labels matched", "noise drawn"]
 
 
 def test_a_name_that_looks_like_that_of_an_account_opens_and_charges_none(wards, task, cli, error_line):
     for command in (
-        ["ledger", "create", wards, "--dataset", "Wards", "--rho", 1],
-        fit(task, "--rho", 1, "--ledger", wards, "--dataset", "Wards"),
+        ["ledger", "create", wards, "--dataset", "Wards", "--mu", 1],
+        fit(task, *rho(1), "--ledger", wards, "--dataset", "Wards"),
     ):
         result = cli(*command)
         assert result.exit_code == 2
@@ -79,7 +84,6 @@ def test_a_name_that_looks_like_that_of_an_account_opens_and_charges_none(wards,
     [
         (["--mu", "0.3"], dppl.GaussianDP(0.3), "add-remove", "gdp"),
         (["--mu", "0.3", "--accounting", "gdp"], dppl.GaussianDP(0.3), "add-remove", "gdp"),
-        (["--rho", "0.1"], dppl.ZCDP(0.1), "add-remove", "zcdp"),
         (["--epsilon", "2"], dppl.PureDP(2.0), "add-remove", "pure"),
         (
             ["--epsilon", "4", "--delta", "1e-6", "--adjacency", "replace-one"],
@@ -110,8 +114,8 @@ def test_create_opens_an_account_and_says_how_to_go_on(options, budget, relation
 def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(wards, cli, error_line):
     assert cli("ledger", "create", wards, "--dataset", "trial", "--epsilon", 3).exit_code == 0
     before = wards.read_bytes()
-    for rho in (1, 1.5):
-        result = cli("ledger", "create", wards, "--dataset", "wards", "--rho", rho)
+    for mu in (1, 1.5):
+        result = cli("ledger", "create", wards, "--dataset", "wards", "--mu", mu)
         assert result.exit_code == 2
         assert "its budget is fixed" in error_line(result)
     assert wards.read_bytes() == before
@@ -122,29 +126,21 @@ def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(wards, cli, er
     ("options", "words"),
     [
         (["--dataset", "wards"], "exactly one budget"),
-        (["--dataset", "wards", "--rho", "1", "--epsilon", "1"], "exactly one budget"),
-        (["--dataset", "wards", "--mu", "1", "--rho", "1"], "exactly one budget"),
-        (["--dataset", "wards", "--rho", "1", "--delta", "1e-6"], "--delta belongs"),
+        (["--dataset", "wards", "--mu", "1", "--epsilon", "1"], "exactly one budget"),
         (["--dataset", "wards", "--mu", "1", "--delta", "1e-6"], "--delta belongs"),
         (["--dataset", "wards", "--mu", "1", "--accounting", "renyi"], "accounting must be one of 'gdp'; got 'renyi'"),
-        (
-            ["--dataset", "wards", "--rho", "1", "--accounting", "renyi"],
-            "accounting must be one of 'zcdp'; got 'renyi'",
-        ),
         (["--dataset", "wards", "--epsilon", "1", "--accounting", "renyi"], "accounting must be one of 'pure'; got"),
-        (["--dataset", "wards", "--rho", "1", "--accounting", "gdp"], "accounting must be one of 'zcdp'; got 'gdp'"),
         (
             ["--dataset", "wards", "--epsilon", "1", "--delta", "1e-6", "--accounting", "zcdp"],
             "accounting must be one of 'gdp', 'renyi'",
         ),
         (["--dataset", "wards", "--mu", "0"], "budget must be above 0"),
-        (["--dataset", "wards", "--rho", "0"], "rho must be"),
-        (["--dataset", "wards", "--rho", "inf"], "rho must be"),
-        (["--dataset", "wards", "--rho", "1", "--adjacency", "near"], "adjacency must be one of"),
-        (["--dataset", "", "--rho", "1"], "dataset must be a name"),
-        (["--dataset", "a\nb\x1b[2J", "--rho", "1"], "dataset must be a name"),
-        (["--dataset", "a" * 256, "--rho", "1"], "dataset must be a name"),
-        (["--rho", "1"], "--dataset"),
+        (["--dataset", "wards", "--mu", "inf"], "mu must be"),
+        (["--dataset", "wards", "--mu", "1", "--adjacency", "near"], "adjacency must be one of"),
+        (["--dataset", "", "--mu", "1"], "dataset must be a name"),
+        (["--dataset", "a\nb\x1b[2J", "--mu", "1"], "dataset must be a name"),
+        (["--dataset", "a" * 256, "--mu", "1"], "dataset must be a name"),
+        (["--mu", "1"], "--dataset"),
     ],
 )
 def test_create_with_a_mistake_is_usage_and_makes_no_file(options, words, file, cli, error_line):
@@ -155,14 +151,14 @@ def test_create_with_a_mistake_is_usage_and_makes_no_file(options, words, file, 
 
 
 def test_create_in_no_folder_is_usage(task, cli, error_line):
-    result = cli("ledger", "create", task.folder / "no" / "ledger.db", "--dataset", "wards", "--rho", 1)
+    result = cli("ledger", "create", task.folder / "no" / "ledger.db", "--dataset", "wards", "--mu", 1)
     assert result.exit_code == 2
     assert "existing folder" in error_line(result)
 
 
 def test_create_by_url_does_not_repeat_the_url(file, cli):
     # A URL of PostgreSQL may hold a password, which must not end up in a log.
-    result = cli("ledger", "create", f"sqlite:///{file}", "--dataset", "wards", "--rho", 1)
+    result = cli("ledger", "create", f"sqlite:///{file}", "--dataset", "wards", "--mu", 1)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.endswith("Next: dppl fit TABLE ... --ledger URL --dataset wards\n")
     assert str(file) not in result.stdout
@@ -170,8 +166,8 @@ def test_create_by_url_does_not_repeat_the_url(file, cli):
 
 
 def test_a_fit_is_charged_and_its_model_is_on_record(task, wards, cli):
-    plain = cli(*fit(task, "--rho", 0.5, out=task.folder / "plain.safetensors"))
-    result = cli(*fit(task, "--rho", 0.5, *charged(wards, "--partition", "north")))
+    plain = cli(*fit(task, *rho(0.5), out=task.folder / "plain.safetensors"))
+    result = cli(*fit(task, *rho(0.5), *charged(wards, "wards/north")))
     assert (plain.exit_code, result.exit_code, result.stderr) == (0, 0, "")
     balance = "budget rho 1; spent rho 0.5; left rho 0.5"
     *_, line, _ = result.stdout.splitlines()
@@ -204,7 +200,7 @@ def test_a_fit_is_charged_and_its_model_is_on_record(task, wards, cli):
         "estimator": "MeanPrototypes",
     }
     assert release["model_sha256"] == hashlib.sha256(task.out.read_bytes()).hexdigest()
-    assert release["parameters"]["budget"] == {"rho": 0.5}
+    assert release["parameters"]["budget"] == {"mu": 1.0}
 
 
 def test_public_prototypes_are_charged_in_a_pure_account(task, file, cli, error_line):
@@ -213,7 +209,7 @@ def test_public_prototypes_are_charged_in_a_pure_account(task, file, cli, error_
     assert cli(*fit(task, "--epsilon", 0.75, *public, *charged(file))).exit_code == 0
     assert 0 < show(cli, file)[0]["spent"]["epsilon"] <= 0.75
     before = file.read_bytes()
-    for options in (["--epsilon", 0.75, *public], ["--rho", 0.01]):
+    for options in (["--epsilon", 0.75, *public], ["--mu", 0.1]):
         result = cli(*fit(task, *options, *charged(file), out=task.folder / "more.safetensors"))
         assert result.exit_code == 3
         error_line(result)
@@ -221,9 +217,9 @@ def test_public_prototypes_are_charged_in_a_pure_account(task, file, cli, error_
 
 
 def test_a_fit_over_budget_exits_with_3_and_writes_nothing(task, wards, cli, error_line):
-    assert cli(*fit(task, "--rho", 0.75, *charged(wards))).exit_code == 0
+    assert cli(*fit(task, *rho(0.75), *charged(wards))).exit_code == 0
     before, folder = wards.read_bytes(), sorted(task.folder.iterdir())
-    result = cli(*fit(task, "--rho", 0.5, *charged(wards), out=task.folder / "more.safetensors"))
+    result = cli(*fit(task, *rho(0.5), *charged(wards), out=task.folder / "more.safetensors"))
     assert result.exit_code == 3
     line = error_line(result)
     assert "needs rho = " in line
@@ -233,18 +229,18 @@ def test_a_fit_over_budget_exits_with_3_and_writes_nothing(task, wards, cli, err
     assert sorted(task.folder.iterdir()) == folder
     # With --force the older model stays as it is, too.
     model = task.out.read_bytes()
-    assert cli(*fit(task, "--rho", 0.5, *charged(wards), "--force")).exit_code == 3
+    assert cli(*fit(task, *rho(0.5), *charged(wards), "--force")).exit_code == 3
     assert task.out.read_bytes() == model
-    assert cli(*fit(task, "--rho", 0.25, *charged(wards), out=task.folder / "rest.safetensors")).exit_code == 0
+    assert cli(*fit(task, *rho(0.25), *charged(wards), out=task.folder / "rest.safetensors")).exit_code == 0
 
 
 def test_parts_are_charged_side_by_side(task, wards, cli):
     for place, part in enumerate(("north", "south", "east")):
         out = task.folder / f"{place}.safetensors"
-        assert cli(*fit(task, "--rho", 0.75, *charged(wards, "--partition", part), out=out)).exit_code == 0
+        assert cli(*fit(task, *rho(0.75), *charged(wards, f"wards/{part}"), out=out)).exit_code == 0
     assert show(cli, wards)[0]["spent"]["rho"] <= 0.75
-    for again in (["--partition", "north"], []):
-        assert cli(*fit(task, "--rho", 0.75, *charged(wards, *again), out=task.folder / "m")).exit_code == 3
+    for again in ("wards/north", "wards"):
+        assert cli(*fit(task, *rho(0.75), *charged(wards, again), out=task.folder / "m")).exit_code == 3
 
 
 @pytest.mark.parametrize(
@@ -252,10 +248,8 @@ def test_parts_are_charged_side_by_side(task, wards, cli):
     [
         (["--ledger", "{file}"], 2, "go together"),
         (["--dataset", "wards"], 2, "go together"),
-        (["--partition", "north"], 2, "go together"),
-        (["--dataset", "wards", "--partition", "north"], 2, "go together"),
         (["--ledger", "{file}", "--dataset", "ward"], 2, "no data set 'ward'"),
-        (["--ledger", "{file}", "--dataset", "wards", "--partition", ""], 2, "partition must be a name"),
+        (["--ledger", "{file}", "--dataset", "wards/"], 2, "partition must be a name"),
         (
             ["--ledger", "{file}", "--dataset", "wards", "--options", "adjacency=replace-one"],
             2,
@@ -269,7 +263,7 @@ def test_parts_are_charged_side_by_side(task, wards, cli):
 )
 def test_a_mistake_with_the_ledger_gets_one_line_and_pays_nothing(options, code, words, task, wards, cli, error_line):
     filled = [option.format(file=wards, folder=task.folder, classes=task.classes) for option in options]
-    result = cli(*fit(task, "--rho", 0.5, *filled))
+    result = cli(*fit(task, *rho(0.5), *filled))
     assert result.exit_code == code
     line = error_line(result)
     assert words in line
@@ -283,9 +277,9 @@ def test_postgresql_without_its_driver_names_the_extra(task, cli, error_line, mo
     monkeypatch.setitem(sys.modules, "psycopg", None)
     url = "postgresql+psycopg://u:tiger@host/db"
     for arguments in (
-        fit(task, "--rho", 1, "--ledger", url, "--dataset", "wards"),
+        fit(task, *rho(1), "--ledger", url, "--dataset", "wards"),
         ["ledger", "show", url],
-        ["ledger", "create", url, "--dataset", "wards", "--rho", 1],
+        ["ledger", "create", url, "--dataset", "wards", "--mu", 1],
     ):
         result = cli(*arguments)
         assert result.exit_code == 4
@@ -296,7 +290,7 @@ def test_postgresql_without_its_driver_names_the_extra(task, cli, error_line, mo
 
 def test_a_fit_that_stops_after_its_charge_shows_as_unfinished(task, wards, cli, error_line):
     write_table(task.table, task.X, [*task.y[:-1], "Jane-Doe"])
-    result = cli(*fit(task, "--rho", 0.5, *charged(wards)))
+    result = cli(*fit(task, *rho(0.5), *charged(wards)))
     assert result.exit_code == 4
     assert "Jane" not in error_line(result)
     (book,) = show(cli, wards)
@@ -309,7 +303,7 @@ def test_a_fit_that_stops_after_its_charge_shows_as_unfinished(task, wards, cli,
 def test_show_prints_accounts_and_releases(task, wards, cli):
     assert cli("ledger", "create", wards, "--dataset", "trial[red]", "--epsilon", 3).exit_code == 2
     assert cli("ledger", "create", wards, "--dataset", "trial", "--epsilon", 3).exit_code == 0
-    assert cli(*fit(task, "--rho", 0.5, *charged(wards, "--partition", "north"))).exit_code == 0
+    assert cli(*fit(task, *rho(0.5), *charged(wards, "wards/north"))).exit_code == 0
     result = cli("ledger", "show", wards, COLUMNS="200")
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
@@ -433,10 +427,9 @@ def test_what_is_shown_as_left_of_an_approximate_account_can_be_spent(task, file
             assert "Nothing was drawn" in error_line(result)
 
 
-def test_what_is_spent_is_shown_rounded_up_and_what_is_left_down(task, file, cli):
-    assert cli("ledger", "create", file, "--dataset", "wards", "--rho", 1).exit_code == 0
-    assert cli(*fit(task, "--rho", 1 / 7, *charged(file))).exit_code == 0
-    line, *_ = cli("ledger", "show", file, COLUMNS="200").stdout.splitlines()
+def test_what_is_spent_is_shown_rounded_up_and_what_is_left_down(task, wards, cli):
+    assert cli(*fit(task, *rho(1 / 7), *charged(wards))).exit_code == 0
+    line, *_ = cli("ledger", "show", wards, COLUMNS="200").stdout.splitlines()
     assert line.endswith("spent rho 0.142858; left rho 0.857142")  # 0.1428571..., 0.8571428...
 
 
@@ -471,12 +464,12 @@ def test_show_of_a_database_without_accounts_says_so_and_changes_nothing(file, c
     assert file.read_bytes() == before
 
 
-def test_export_is_csv_with_a_line_for_each_release(task, wards, cli, error_line):
-    assert cli("ledger", "create", wards, "--dataset", "trial", "--rho", 2).exit_code == 0
+def test_csv_has_a_line_for_each_release(task, wards, cli, error_line):
+    assert cli("ledger", "create", wards, "--dataset", "trial", "--mu", 2).exit_code == 0
     for place, name in enumerate(("wards", "trial", "trial")):
-        options = ["--rho", 0.25, "--ledger", wards, "--dataset", name, "--partition", "a b"]
+        options = [*rho(0.25), "--ledger", wards, "--dataset", f"{name}/a b"]
         assert cli(*fit(task, *options, out=task.folder / f"{place}.safetensors")).exit_code == 0
-    result = cli("ledger", "export", wards)
+    result = cli("ledger", "show", wards, "--csv")
     assert (result.exit_code, result.stderr) == (0, "")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert [row["dataset"] for row in rows] == ["wards", "trial", "trial"]
@@ -486,18 +479,17 @@ def test_export_is_csv_with_a_line_for_each_release(task, wards, cli, error_line
         assert row["model_sha256"] == hashlib.sha256(content).hexdigest()
         assert (row["status"], row["cost"], row["partition"]) == (RELEASED, "rho 0.25, mu 0.707107", "a b")
         assert (row["mechanism"], row["dppl_version"]) == ("rounded Gaussian", dppl.__version__)
-    only = list(csv.DictReader(io.StringIO(cli("ledger", "export", wards, "--dataset", "trial").stdout)))
+    only = list(csv.DictReader(io.StringIO(cli("ledger", "show", wards, "--csv", "--dataset", "trial").stdout)))
     assert only == rows[1:]
-    result = cli("ledger", "export", wards, "--dataset", "ward")
+    result = cli("ledger", "show", wards, "--dataset", "ward")
     assert result.exit_code == 2
     assert "no data set 'ward'" in error_line(result)
 
 
-@pytest.mark.parametrize("command", ["show", "export"])
-def test_looking_at_no_ledger_is_input(command, task, cli, error_line):
+def test_looking_at_no_ledger_is_input(task, cli, error_line):
     for name, words in (("no.db", "there is no ledger"), ("classes.txt", "cannot be used")):
         task.classes.write_text("cat\ndog\ngnu\n" * 100)
-        result = cli("ledger", command, task.folder / name)
+        result = cli("ledger", "show", task.folder / name)
         assert result.exit_code == 4
         assert words in error_line(result)
     assert not (task.folder / "no.db").exists()
@@ -510,8 +502,8 @@ def test_a_ledger_of_another_schema_is_input(task, wards, cli, error_line):
     before = wards.read_bytes()
     for arguments in (
         ["ledger", "show", wards],
-        ["ledger", "create", wards, "--dataset", "trial", "--rho", 1],
-        fit(task, "--rho", 0.5, *charged(wards)),
+        ["ledger", "create", wards, "--dataset", "trial", "--mu", 1],
+        fit(task, *rho(0.5), *charged(wards)),
     ):
         result = cli(*arguments)
         assert result.exit_code == 4
@@ -520,7 +512,7 @@ def test_a_ledger_of_another_schema_is_input(task, wards, cli, error_line):
     assert not task.out.exists()
 
 
-@pytest.mark.parametrize("command", ["create", "show", "export"])
+@pytest.mark.parametrize("command", ["create", "show"])
 def test_each_help_has_an_example(command, cli):
     result = cli("ledger", command, "--help")
     assert result.exit_code == 0
@@ -529,8 +521,8 @@ def test_each_help_has_an_example(command, cli):
 
 @pytest.mark.slow
 def test_the_real_command_charges_and_refuses_like_the_app(task, wards, process):
-    assert process(*fit(task, "--rho", 0.85, *charged(wards))).returncode == 0
-    refused = process(*fit(task, "--rho", 0.16, *charged(wards), out=task.folder / "more.safetensors"))
+    assert process(*fit(task, *rho(0.85), *charged(wards))).returncode == 0
+    refused = process(*fit(task, *rho(0.16), *charged(wards), out=task.folder / "more.safetensors"))
     assert (refused.returncode, refused.stdout) == (3, "")
     assert refused.stderr.startswith(
         "dppl: error: this release needs rho = 0.16 of data set 'wards', which has 0.15 left of 1."

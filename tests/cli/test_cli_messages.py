@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dppl.cli import main
-from dppl.cli.train import leftover
+from dppl.cli.train import stoppable
 from dppl.errors import InputError
 from dppl.io import write_table
 
@@ -93,26 +93,25 @@ def test_the_library_suggests_the_parameter_and_the_command_line_the_option():
 
 def test_the_command_that_removes_what_a_run_left_is_named(tmp_path):
     folder = tmp_path / "my model.work"
-    with pytest.raises(InputError) as caught, leftover(folder):
+    with pytest.raises(InputError) as caught, stoppable(folder, "dppl check"):
         raise InputError(f"{folder} was begun with another seed.")
     assert not hasattr(caught.value, "__notes__")  # nothing lies there
     (folder / "private").mkdir(parents=True)
-    with pytest.raises(InputError) as caught, leftover(folder):
+    with pytest.raises(InputError) as caught, stoppable(folder, "dppl check"):
         raise InputError(f"{folder} was begun with another seed.")
     assert main._message(caught.value, {}).endswith(f"To begin anew, type: rm -r '{folder}'")
 
 
 def test_values_of_parameters_are_options_on_the_command_line():
-    error = InputError("is refused; unknown_labels='ignore' leaves it out, and name='x' is no option.", parameter="y")
-    options = {"y": "--y", "unknown_labels": "--unknown-labels"}
-    assert (
-        main._message(error, options)
-        == "--y is refused; --unknown-labels ignore leaves it out, and name='x' is no option."
-    )
+    error = InputError("is refused; method='mean' takes it, and name='x' is no option.", parameter="y")
+    options = {"y": "--y", "method": "--method"}
+    assert main._message(error, options) == "--y is refused; --method mean takes it, and name='x' is no option."
+    options["options"] = "--options"
+    assert main._message(error, options).endswith("and --options name=x is no option.")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-@pytest.mark.parametrize("arguments", [["--version"], ["fit", "--help"], ["encoders", "--json"]])
+@pytest.mark.parametrize("arguments", [["--version"], ["fit", "--help"], ["encoders"]])
 def test_a_full_disk_behind_standard_output_is_named(arguments):
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "dppl", *arguments]

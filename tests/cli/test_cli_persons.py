@@ -30,7 +30,7 @@ def arguments(table, task, *options):
 
 
 def test_a_seeded_fit_writes_the_bytes_of_the_python_api(persons, task, cli):
-    assert cli(*arguments(persons, task, "--random-state", 3)).exit_code == 0
+    assert cli(*arguments(persons, task, "--options", "random_state=3")).exit_code == 0
     estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1), read_classes(task.classes), random_state=3)
     assert estimator.fit(task.X, task.y, groups=IDS).guarantee_.unit == PERSON
     assert task.out.read_bytes() == estimator.to_bytes()
@@ -49,7 +49,7 @@ def test_one_list_of_assumptions_stands_in_all_that_is_said_of_a_model(of_person
         "\n".join(["## Assumed\n", *(f"- {one}" for one in assumptions), "\n## Not covered"])
         in cli("show", task.out, "--card").stdout
     )
-    cli("report", task.out, "--out", task.folder / "r.json")
+    cli("show", task.out, "--out", task.folder / "r.json")
     details = dict(json.loads((task.folder / "r.json").read_text())["guarantee"]["details"])
     assert details["Assumed"] == assumptions
     # That persons have one record is no assumption of a promise about records: it is whom the promise is about.
@@ -65,15 +65,20 @@ def test_one_list_of_assumptions_stands_in_all_that_is_said_of_a_model(of_person
 
 
 def test_a_person_may_count_in_several_classes(persons, task, cli, error_line):
-    assert cli(*arguments(persons, task, "--random-state", 3, "--max-classes-per-person", 2)).exit_code == 0
+    assert (
+        cli(*arguments(persons, task, "--options", "random_state=3", "--options", "max_classes_per_person=2")).exit_code
+        == 0
+    )
     estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1), read_classes(task.classes), random_state=3)
     assert (
         task.out.read_bytes()
         == estimator.set_params(max_classes_per_person=2).fit(task.X, task.y, groups=IDS).to_bytes()
     )
     task.out.unlink()
-    alone = cli("fit", persons, "--classes", task.classes, "--out", task.out, "--mu", 1, "--max-classes-per-person", 2)
-    assert "--max-classes-per-person is for fits with ids of persons" in error_line(alone)
+    alone = cli(
+        "fit", persons, "--classes", task.classes, "--out", task.out, "--mu", 1, "--options", "max_classes_per_person=2"
+    )
+    assert "max_classes_per_person is for fits with ids of persons" in error_line(alone)
     assert not task.out.exists()
 
 
@@ -159,7 +164,7 @@ def test_ids_of_a_npy_table_are_a_second_npy_file(task, cli):
     ids = np.array([f"Jane-Doe-{i % 9}" for i in range(37)])
     np.save(task.folder / "ids.npy", ids)
     np.save(task.folder / "y.npy", task.y.astype(str))
-    labels = ("--labels", task.folder / "y.npy", "--random-state", 3)
+    labels = ("--labels", task.folder / "y.npy", "--options", "random_state=3")
     result = cli(*arguments(task.folder / "x.npy", task, *labels, "--groups", task.folder / "ids.npy"))
     assert (result.exit_code, result.stderr) == (0, "")
     estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1), read_classes(task.classes), random_state=3)
@@ -296,11 +301,16 @@ TRAIN = (*FIT, "--encoder", "letters", "--descriptions", "none", "--groups", "pa
 
 @pytest.mark.parametrize("source", ["mails.csv", "mails.jsonl", "mails.parquet"])
 def test_train_writes_the_bytes_of_embed_and_fit(source, mails, cli):
-    assert cli("train", source, *TRAIN, "--random-state", 3).exit_code == 0
-    made = cli("embed", source, "--encoder", "letters", "--groups", "patient", "--out", "table", "--shard-rows", 7)
+    assert cli("train", source, *TRAIN, "--options", "random_state=3").exit_code == 0
+    made = cli(
+        "embed", source, "--encoder", "letters", "--groups", "patient", "--out", "table", "--options", "shard_rows=7"
+    )
     assert made.stdout.splitlines()[-1] == "Next: dppl fit table --groups person --classes FILE ..."
     assert (
-        cli("fit", "table", *FIT, "--groups", "person", "--random-state", 3, "--out", "two.safetensors").exit_code == 0
+        cli(
+            "fit", "table", *FIT, "--groups", "person", "--options", "random_state=3", "--out", "two.safetensors"
+        ).exit_code
+        == 0
     )
     assert (mails / "m.safetensors").read_bytes() == (mails / "two.safetensors").read_bytes()
     model = dppl.load("m.safetensors")
@@ -313,36 +323,49 @@ def test_train_writes_the_bytes_of_embed_and_fit(source, mails, cli):
     raw.save("three.safetensors")
     assert (mails / "three.safetensors").read_bytes() == (mails / "m.safetensors").read_bytes()
     # A person in several classes.
-    several = ("--max-classes-per-person", 2, "--random-state", 3)
+    several = ("--options", "max_classes_per_person=2", "--options", "random_state=3")
     assert cli("train", source, *TRAIN, *several, "--force").exit_code == 0
     assert cli("fit", "table", *FIT, "--groups", "person", *several, "--out", "k.safetensors").exit_code == 0
     assert (mails / "m.safetensors").read_bytes() == (mails / "k.safetensors").read_bytes()
     assert (mails / "k.safetensors").read_bytes() != (mails / "two.safetensors").read_bytes()
     # Without ids the model is another, and for records.
-    assert cli("fit", "table", *FIT, "--random-state", 3, "--out", "records.safetensors").exit_code == 0
+    assert cli("fit", "table", *FIT, "--options", "random_state=3", "--out", "records.safetensors").exit_code == 0
     assert dppl.load("records.safetensors").guarantee_.unit != PERSON
     assert (mails / "records.safetensors").read_bytes() != (mails / "two.safetensors").read_bytes()
 
 
 def test_several_classes_need_persons_before_a_text_is_embedded(mails, cli, error_line, monkeypatch):
     monkeypatch.setattr("dppl.training.workflow.embed", None)
-    result = cli("train", "mails.csv", *FIT, "--encoder", "letters", "--out", "m", "--max-classes-per-person", 2)
-    assert "--max-classes-per-person is for fits with ids of persons" in error_line(result)
+    result = cli(
+        "train", "mails.csv", *FIT, "--encoder", "letters", "--out", "m", "--options", "max_classes_per_person=2"
+    )
+    assert "max_classes_per_person is for fits with ids of persons" in error_line(result)
 
 
-def test_an_interrupted_train_goes_on_with_its_persons(mails, cli):
+def test_an_interrupted_train_goes_on_with_its_persons(mails, cli, monkeypatch):
     """What a run that was stopped after the embedding left is taken, and only with the same ids."""
-    given = ("train", "mails.csv", *TRAIN, "--random-state", 3, "--work", "work")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    given = ("train", "mails.csv", *TRAIN, "--options", "random_state=3")
     assert cli(*given).exit_code == 0
     first = (mails / "m.safetensors").read_bytes()
-    next((mails / "work" / "private").glob("*.parquet")).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(dppl.SoftmaxPrototypes, "learn", stop)
+        assert cli(*given, "--force").exit_code == 130
     assert cli(*given, "--force").exit_code == 0
     assert (mails / "m.safetensors").read_bytes() == first
+    monkeypatch.setattr(dppl.SoftmaxPrototypes, "learn", stop)
+    assert cli(*given, "--force").exit_code == 130
     write_mails(mails, [None, *IDS[1:-1], "somebody else"])
     result = cli(*given, "--force")
     assert result.exit_code != 0
     assert "the source has changed since" in result.stderr
     assert "somebody" not in result.stderr
+
+
+CACHE = ("--options", "cache=cache")
 
 
 def test_no_id_leaves_train_or_embed(mails, cli, caplog):
@@ -352,7 +375,18 @@ def test_no_id_leaves_train_or_embed(mails, cli, caplog):
     account = ("--ledger", "ledger.db", "--dataset", "wards")
     results = [
         cli("train", "mails.csv", *TRAIN, *account, "--x", "text"),
-        cli("embed", "mails.csv", "--encoder", "letters", "--groups", "patient", "--out", "table", "--cache", "cache"),
+        cli(
+            "embed",
+            "mails.csv",
+            "--encoder",
+            "letters",
+            "--groups",
+            "patient",
+            "--out",
+            "table",
+            "--options",
+            "cache=cache",
+        ),
         cli("show", "m.safetensors", "--json"),
         cli("ledger", "show", "ledger.db", "--json"),
         cli("table", "table"),
@@ -425,7 +459,7 @@ def test_a_sorted_table_gives_the_same_model(persons, task, cli):
     assert table.stat().st_mode & 0o777 == 0o600
     models = []
     for one in (persons, table):
-        assert cli(*arguments(one, task, "--random-state", 3, "--force")).exit_code == 0
+        assert cli(*arguments(one, task, "--options", "random_state=3", "--force")).exit_code == 0
         models.append(task.out.read_bytes())
     assert models[0] == models[1]
     again = cli("table", persons, "--by", "patient", "--out", table)
@@ -439,7 +473,7 @@ def test_a_sorted_table_gives_the_same_model(persons, task, cli):
         ("train.parquet", {"--by": "nobody"}, "--by must name one column of "),
         ("train.parquet", {"--by": "day"}, "--by must name one column of "),
         ("train.parquet", {"--out": "out.npz"}, "must end in .parquet"),
-        ("train.parquet", {"--x": "nothing"}, "--x must name "),
+        ("train.parquet", {"--read": "x=nothing"}, "--read x must name "),
         ("train.npz", {}, "must be a .parquet file or a folder of them"),
         (".", {}, "--out must lie outside the table"),
     ],
@@ -492,7 +526,7 @@ def test_evaluate_names_a_wrong_column(persons, task, cli, error_line):
 
 @pytest.mark.parametrize("source", ["mails.csv", "mails.jsonl", "mails.parquet"])
 def test_evaluate_of_texts_counts_persons_as_that_of_their_table(source, mails, cli, error_line):
-    assert cli("train", source, *TRAIN, "--random-state", 3).exit_code == 0
+    assert cli("train", source, *TRAIN, "--options", "random_state=3").exit_code == 0
     assert cli("embed", source, "--encoder", "letters", "--groups", "patient", "--out", "table").exit_code == 0
     raw = cli("evaluate", "m.safetensors", source, "--encoder", "letters", "--groups", "patient", "--json")
     table = cli("evaluate", "m.safetensors", "table", "--groups", "person", "--json")

@@ -43,7 +43,7 @@ def test_predictions_are_lines_on_stdout(task, model, cli):
 def test_predictions_go_to_csv_and_npy(task, model, cli):
     for name in ("labels.csv", "labels.npy"):
         result = cli("predict", model, task.public, "--out", task.folder / name)
-        assert (result.exit_code, result.output) == (0, "")
+        assert (result.exit_code, result.output) == (0, f"Labels: {task.folder / name}\n")
     expected = dppl.load(model).predict(task.X_public).tolist()
     with open(task.folder / "labels.csv", newline="") as file:
         assert list(csv.reader(file)) == [["label"], *([label] for label in expected)]
@@ -285,7 +285,7 @@ main.run()
         for _ in range(3):  # a repeated signal does not cut the cleaning short
             running.send_signal(number)
         assert running.wait(30) == 128 + number
-        assert running.stderr.read() == b"dppl: told to end.\n"
+        assert running.stderr.read() == b"dppl: terminated.\n"
     assert not list((tmp_path / "temporary").iterdir())
 
 

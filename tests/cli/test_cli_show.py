@@ -175,5 +175,3 @@ def test_the_card_carries_the_hash_of_the_file(tmp_path, cli):
     assert result.stdout.startswith("---\nlibrary_name")
     assert hashlib.sha256(path.read_bytes()).hexdigest() in result.stdout
     assert cli("show", path, "--card", "--json").exit_code == 2
-    assert 'license: "mit"' in cli("show", path, "--card", "--license", "mit").stdout
-    assert cli("show", path, "--license", "mit").exit_code == 2

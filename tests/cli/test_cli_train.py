@@ -23,7 +23,6 @@ from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.estimators.public_data import ExamplesKept
 from dppl.io import open_source, read_table, write_table
 from dppl.kernel import reading
-from dppl.kernel.privacy import ZCDP
 from dppl.statement.pictures import GAP, NAME_WIDTH, TILE
 from dppl.training import workflow
 
@@ -79,9 +78,9 @@ def photos(tmp_path, monkeypatch):
 
 
 TRAIN = ["train", "mails.csv", "--encoder", "letters", "--classes", "classes.txt", "--out", "m.safetensors"]
-EXACT = ["--rho", "1e4", "--random-state", "3"]  # hardly any noise
-WEAK = f"dppl: note: {ZCDP(1e4).weakness}\n"  # what stderr says first of such a budget
-SELECT = ["--epsilon", "500", "--random-state", "1", "--options", "n_prototypes=2"]
+EXACT = ["--mu", "1e4", "--options", "random_state=3"]  # hardly any noise
+WEAK = f"dppl: note: {dppl.GaussianDP(1e4).weakness}\n"  # what stderr says first of such a budget
+SELECT = ["--epsilon", "500", "--options", "random_state=1", "--options", "n_prototypes=2"]
 
 
 @pytest.fixture
@@ -163,7 +162,7 @@ def test_columns_of_the_public_pool(mails, cli):
     assert cli(*TRAIN, *SELECT, "--public", "pool.csv").exit_code == 4
     assert cli("embed", "pool.csv", "--x", "body", "--encoder", "letters", "--out", "pool").exit_code == 0
     assert cli(*TRAIN, *SELECT, "--public", "pool").exit_code == 0
-    shown = cli("show", "m.safetensors", "--public", "pool.csv", "--x", "body")
+    shown = cli("show", "m.safetensors", "--public", "pool.csv", "--read", "x=body")
     assert shown.exit_code == 0
     chosen = [pool[int(row)] for row in dppl.load("m.safetensors").public_ids_.ravel()]
     assert all(text in shown.stdout for text in chosen)
@@ -198,10 +197,10 @@ def test_it_is_embed_and_fit_one_after_the_other(mails, cli):
 def test_described_it_is_embed_and_fit_with_examples(mails, cli):
     """But for the texts, which a table of embeddings does not hold."""
     write_csv(mails / "names.csv", CLASSES, CLASSES)
-    assert cli(*TRAIN, "--mu", "1", "--random-state", "3").exit_code == 0
+    assert cli(*TRAIN, "--mu", "1", "--options", "random_state=3").exit_code == 0
     for source, out in (("mails.csv", "train"), ("names.csv", "named")):
         assert cli("embed", source, "--encoder", "letters", "--out", out).exit_code == 0
-    options = ["--classes", "classes.txt", "--examples", "named", "--mu", "1", "--random-state", "3"]
+    options = ["--classes", "classes.txt", "--examples", "named", "--mu", "1", "--options", "random_state=3"]
     assert cli("fit", "train", *options, "--out", "fit.safetensors").exit_code == 0
     described, fitted = dppl.load("m.safetensors"), dppl.load("fit.safetensors")
     np.testing.assert_array_equal(described.coef_, fitted.coef_)
@@ -264,7 +263,18 @@ def test_descriptions_come_from_a_file(mails, cli):
 
 
 def test_a_folder_of_public_images_describes_classes(photos, cli):
-    train = ["train", "photos", "--encoder", "pixels", "--classes", "classes.txt", "--mu", "0.3", "--random-state", "1"]
+    train = [
+        "train",
+        "photos",
+        "--encoder",
+        "pixels",
+        "--classes",
+        "classes.txt",
+        "--mu",
+        "0.3",
+        "--options",
+        "random_state=1",
+    ]
     rng = np.random.default_rng(1)
     for name, shade in zip(CLASSES, (20, 128, 235), strict=True):
         (photos / "examples" / name).mkdir(parents=True)
@@ -288,7 +298,7 @@ def test_from_images_to_a_sheet_of_public_ones(photos, cli):
     assert "pure DP" in str(model.guarantee_)
     assert rows_of(cli("predict", "m.safetensors", "photos"))[::8] == [[f"{name}/0.png", name] for name in CLASSES]
 
-    result = cli("show", "m.safetensors", "--public", "pool", "--sheet", "chosen.png")
+    result = cli("show", "m.safetensors", "--public", "pool", "--out", "chosen.png")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "Selected images: chosen.png\n", "")
     with Image.open("chosen.png") as sheet:
         assert sheet.size == (NAME_WIDTH + 2 * (TILE + GAP) + GAP, 3 * (TILE + GAP) + GAP)
@@ -301,9 +311,9 @@ def test_from_images_to_a_sheet_of_public_ones(photos, cli):
                 assert shown == pytest.approx(np.asarray(image.convert("RGB")).mean(), abs=12)
     dark, _, bright = pixels[GAP + TILE // 2 :: TILE + GAP, NAME_WIDTH + TILE // 2].mean(axis=1)[:3]
     assert dark < 100 < bright
-    again = cli("show", "m.safetensors", "--public", "pool", "--sheet", "chosen.png")
-    assert (again.exit_code, "--sheet must name a new file" in again.stderr) == (2, True)
-    assert cli("show", "m.safetensors", "--public", "pool", "--sheet", "chosen.png", "--force").exit_code == 0
+    again = cli("show", "m.safetensors", "--public", "pool", "--out", "chosen.png")
+    assert (again.exit_code, "--out must name a new file" in again.stderr) == (2, True)
+    assert cli("show", "m.safetensors", "--public", "pool", "--out", "chosen.png", "--force").exit_code == 0
 
 
 def test_the_selected_texts_are_printed(mails, cli):
@@ -333,13 +343,13 @@ def test_hostile_names_and_texts_cannot_steer_the_terminal(mails, cli):
 
 
 def test_a_budget_in_gaussian_dp_is_spent_and_mixes_with_no_other(mails, cli, error_line):
-    result = cli(*TRAIN, "--mu", "1.5", "--random-state", "3")
+    result = cli(*TRAIN, "--mu", "1.5", "--options", "random_state=3")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("SoftmaxPrototypes: 3 classes, 27 features, add-remove. Started from ")
     assert "\nGuarantee: NOT FOR RELEASE" in result.stdout
     assert " (mu = 1.5); a guess" in result.stdout
     assert dppl.load("m.safetensors").guarantee_.budget == dppl.GaussianDP(1.5)
-    mixed = cli(*TRAIN, "--force", "--mu", "2", "--rho", "1")
+    mixed = cli(*TRAIN, "--force", "--mu", "2", "--epsilon", "1")
     assert (mixed.exit_code, "exactly one budget" in error_line(mixed)) == (2, True)
 
 
@@ -376,7 +386,7 @@ def test_the_command_and_python_make_the_same_model_and_predictions(mails, cli):
         ["--descriptions", "described.csv"],
     ):
         assert cli(*TRAIN, *EXACT, *options, "--force").exit_code == 0
-        model = dppl.PrivateClassifier("letters", ZCDP(1e4), CLASSES, random_state=3)
+        model = dppl.PrivateClassifier("letters", dppl.GaussianDP(1e4), CLASSES, random_state=3)
         model.set_params(method=options[1] if options[0] == "--method" else "auto")
         if options[0] == "--descriptions":
             given = {"none": None, "names": "names"}.get(options[1], mails / "described.csv")
@@ -393,12 +403,12 @@ def test_the_command_and_python_make_the_same_model_and_predictions(mails, cli):
 def test_without_the_command_the_way_is_the_same(mails, cli, letters):
     assert cli(*TRAIN, *EXACT, "--descriptions", "none").exit_code == 0
     content = (mails / "m.safetensors").read_bytes()
-    estimator = dppl.SoftmaxPrototypes(ZCDP(1e4), CLASSES, random_state=3)
+    estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1e4), CLASSES, random_state=3)
     folder = mails / "tables"
     workflow.train(estimator, open_source("mails.csv"), letters, mails / "n.safetensors", folder)
     assert (mails / "n.safetensors").read_bytes() == content
     assert not folder.exists()
-    replaced = dppl.MeanPrototypes(ZCDP(1e4), CLASSES, adjacency="replace-one")
+    replaced = dppl.MeanPrototypes(dppl.GaussianDP(1e4), CLASSES, adjacency="replace-one")
     with pytest.raises(dppl.errors.ParameterError, match="must be 'add-remove'"):
         workflow.train(replaced, open_source("mails.csv"), letters, mails / "o.safetensors", folder)
     with pytest.raises(dppl.errors.InputError, match="no labels"):
@@ -454,7 +464,7 @@ def test_an_evaluation_says_how_many_records_could_not_be_used(mails, cli, error
 
 def test_a_source_without_a_record_makes_a_model_of_noise(mails, cli):
     write_csv(mails / "mails.csv", [""], ["cat"])
-    assert cli(*TRAIN, "--rho", "1").exit_code == 0
+    assert cli(*TRAIN, "--mu", "1").exit_code == 0
     write_csv(mails / "new.csv", ["odd"])
     assert rows_of(cli("predict", "m.safetensors", "new.csv")) == [["0", ""]]
 
@@ -476,6 +486,16 @@ def encoded(monkeypatch):
     stop = []
     monkeypatch.setattr(FixedShapeEncoder, "encode_prepared", encode)
     return seen, stop
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Stop every fit when its tables are there."""
+
+    def learn(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dppl.SoftmaxPrototypes, "learn", learn)
 
 
 def test_after_an_interruption_it_goes_on(mails, cli, encoded, monkeypatch):
@@ -500,25 +520,12 @@ def test_after_an_interruption_it_goes_on(mails, cli, encoded, monkeypatch):
     assert not (mails / "m.safetensors.work").exists()
 
 
-def test_the_tables_can_be_kept_for_another_model(mails, cli, encoded):
-    seen, _ = encoded
-    assert cli(*TRAIN, *EXACT, "--work", "tables").exit_code == 0
-    assert names_in(mails / "tables") == ["private", "private.report.jsonl"]
-    checks = len(seen) - len(TEXTS)  # of the encoder, when it is loaded
-    seen.clear()
-    other = [*TRAIN[:-1], "other.safetensors", "--rho", "2", "--work", "tables"]
-    assert cli(*other).exit_code == 0
-    assert len(seen) == checks
-    assert (mails / "other.safetensors.private.jsonl").read_bytes() == (
-        mails / "m.safetensors.private.jsonl"
-    ).read_bytes()
-
-
-def test_tables_in_a_folder_of_others_are_for_their_owner_only(mails, cli):
-    (mails / "kept").mkdir(mode=0o755)
-    (mails / "kept" / "private").mkdir(mode=0o755)
-    assert cli(*TRAIN, *EXACT, "--work", "kept").exit_code == 0
-    files = [path for path in (mails / "kept").rglob("*") if path.is_file()]
+def test_tables_in_a_folder_of_others_are_for_their_owner_only(mails, cli, interrupted):
+    work = mails / "m.safetensors.work"
+    work.mkdir(mode=0o755)
+    (work / "private").mkdir(mode=0o755)
+    assert cli(*TRAIN, *EXACT).exit_code == 130
+    files = [path for path in work.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".parquet", ".json", ".jsonl"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
@@ -526,11 +533,11 @@ def test_tables_in_a_folder_of_others_are_for_their_owner_only(mails, cli):
 def test_a_folder_with_something_else_in_it_is_left_alone(mails, cli, error_line):
     (mails / "m.safetensors.work").mkdir()
     (mails / "m.safetensors.work" / "thesis.txt").write_text("precious")
-    (mails / "file").touch()
-    for options, name in ([[], "m.safetensors.work"], [["--work", "file"], "file"]):
-        result = cli(*TRAIN, *EXACT, *options)
+    (mails / "file.work").touch()
+    for out in ("m.safetensors", "file"):
+        result = cli(*TRAIN[:-1], out, *EXACT)
         assert result.exit_code == 2
-        assert error_line(result).startswith(f"{name} must be a new folder")
+        assert error_line(result).startswith(f"{out}.work must be a new folder")
     assert (mails / "m.safetensors.work" / "thesis.txt").read_text() == "precious"
 
 
@@ -566,15 +573,16 @@ def test_what_is_left_of_other_options_can_be_begun_anew(mails, cli, error_line,
 
 
 def test_a_ledger_pays_for_it(mails, cli, error_line):
-    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--rho", "1")
+    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--mu", "1")
     account = ["--ledger", "ledger.db", "--dataset", "mails"]
-    result = cli(*TRAIN, "--rho", "0.75", *account)
+    result = cli(*TRAIN, "--mu", "0.8", *account)
     assert result.exit_code == 0
-    assert "to mails in ledger.db, release 1: budget rho 1; spent rho 0.75; left rho 0.25.\n" in result.stdout
+    assert "to mails in ledger.db, release 1: budget mu 1 (" in result.stdout
+    assert "left mu 0.6.\n" in result.stdout
     assert dppl.load("m.safetensors").guarantee_.ledger_entry == "mails, release 1"
-    result = cli(*TRAIN[:-1], "n.safetensors", "--rho", "0.75", *account)
+    result = cli(*TRAIN[:-1], "n.safetensors", "--mu", "0.75", *account)
     assert result.exit_code == 3
-    assert "0.25" in error_line(result)
+    assert "has 0.6 left of 1" in error_line(result)
     assert not (mails / "n.safetensors").exists()
     # Known before a private text is embedded.
     assert not (mails / "n.safetensors.work" / "private").exists()
@@ -593,7 +601,7 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
 
         monkeypatch.setattr(owner, name, call)
 
-    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--rho", "1")
+    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--mu", "1")
     noted(workflow, "embed_examples", "examples embedded")
     noted(classifier, "embed_examples", "examples embedded")
     noted(workflow, "embed", lambda source, encoder, out: f"{out.name} embedded")
@@ -606,12 +614,12 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
     noted(dppl.SoftmaxPrototypes, "save", "saved")
     noted(workflow, "write_atomically", "report written")
     if face == "command":
-        options = ["--rho", "0.5", "--public", "pool.txt", "--ledger", "ledger.db", "--dataset", "mails"]
+        options = ["--mu", "0.5", "--public", "pool.txt", "--ledger", "ledger.db", "--dataset", "mails"]
         assert cli(*TRAIN, *options).exit_code == 0
         names, after = ("public", "private"), ["saved", "report written"]
     else:
         ledger = dppl.Ledger("ledger.db", "mails")
-        dppl.PrivateClassifier("letters", ZCDP(0.5), CLASSES, public=PublicData(POOL)).fit(TEXTS, Y, ledger=ledger)
+        dppl.PrivateClassifier("letters", dppl.ZCDP(0.5), CLASSES, public=PublicData(POOL)).fit(TEXTS, Y, ledger=ledger)
         names, after = ("public.rows", "X"), []
     first = ["examples embedded", f"{names[0]} embedded", "planned", "account checked", f"{names[1]} embedded"]
     assert seen == [*first, "charged", "labels matched", "released", *after]
@@ -620,35 +628,34 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--rho", "1", "--encoder", "nothing"], 2, "nothing"),
-        (["--rho", "1", "--encoder", "pixels"], 2, "must be one for texts"),
-        (["--rho", "1", "--public", "mails.csv"], 2, "got private data, labels or embeddings"),
-        (["--rho", "1", "--public", "pool.txt", "--labels", "pool.txt"], 2, "got private data, labels or embeddings"),
-        (["--rho", "1", "--public", "none.txt"], 4, "no file or folder none.txt"),
-        (["--rho", "1", "--public", "narrow.npz"], 4, "they are by another one"),
-        (["--rho", "1", "--public", "other.parquet"], 4, "they are by another one"),
-        (["--rho", "1", "--out", "none/m"], 2, "--out must lie in an existing folder"),
-        (["--rho", "1", "--out", "classes.txt", "--force"], 2, "--out must not be a file that is read"),
-        (["--rho", "1", "--out", "taken"], 2, "--force"),
-        (["--rho", "1", "--y", "animal"], 4, "--y must be one column of mails.csv; got 'animal'"),
-        (["--rho", "1", "--read", "kind=text"], 2, "has no labels"),
-        (["--rho", "1", "--work", "none/work"], 4, "none/work"),
-        (["--rho", "1", "--method", "best"], 2, "method must be one of"),
-        (["--rho", "1", "--method", "mean", "--public", "pool.txt"], 2, "has no effect"),
-        (["--rho", "1", "--options", "n_prototypes=2"], 2, "--options must be parameters of SoftmaxPrototypes"),
-        (["--rho", "1", "--ledger", "ledger.db"], 2, "--dataset NAME go together"),
-        (["--rho", "1", "--ledger", "ledger.db", "--dataset", "x"], 4, "ledger.db"),
-        (["--rho", "1", "--classes", "none.txt"], 4, "none.txt"),
+        (["--mu", "1", "--encoder", "nothing"], 2, "nothing"),
+        (["--mu", "1", "--encoder", "pixels"], 2, "must be one for texts"),
+        (["--mu", "1", "--public", "mails.csv"], 2, "got private data, labels or embeddings"),
+        (["--mu", "1", "--public", "pool.txt", "--labels", "pool.txt"], 2, "got private data, labels or embeddings"),
+        (["--mu", "1", "--public", "none.txt"], 4, "no file or folder none.txt"),
+        (["--mu", "1", "--public", "narrow.npz"], 4, "they are by another one"),
+        (["--mu", "1", "--public", "other.parquet"], 4, "they are by another one"),
+        (["--mu", "1", "--out", "none/m"], 2, "--out must lie in an existing folder"),
+        (["--mu", "1", "--out", "classes.txt", "--force"], 2, "--out must not be a file that is read"),
+        (["--mu", "1", "--out", "taken"], 2, "--force"),
+        (["--mu", "1", "--y", "animal"], 4, "--y must be one column of mails.csv; got 'animal'"),
+        (["--mu", "1", "--read", "kind=text"], 2, "has no labels"),
+        (["--mu", "1", "--method", "best"], 2, "method must be one of"),
+        (["--mu", "1", "--method", "mean", "--public", "pool.txt"], 2, "has no effect"),
+        (["--mu", "1", "--options", "n_prototypes=2"], 2, "--options must be parameters of SoftmaxPrototypes"),
+        (["--mu", "1", "--ledger", "ledger.db"], 2, "--dataset NAME go together"),
+        (["--mu", "1", "--ledger", "ledger.db", "--dataset", "x"], 4, "ledger.db"),
+        (["--mu", "1", "--classes", "none.txt"], 4, "none.txt"),
         (
-            ["--rho", "1", "--descriptions", "name"],
+            ["--mu", "1", "--descriptions", "name"],
             2,
             "--descriptions must be names, none, or an existing file or folder",
         ),
-        (["--rho", "1", "--descriptions", "mails.csv"], 2, "--descriptions must be public data; got private data"),
-        (["--rho", "1", "--descriptions", "link.csv"], 2, "--descriptions must be public data; got private data"),
-        (["--rho", "1", "--descriptions", "."], 2, "--descriptions must be public data; got private data"),
+        (["--mu", "1", "--descriptions", "mails.csv"], 2, "--descriptions must be public data; got private data"),
+        (["--mu", "1", "--descriptions", "link.csv"], 2, "--descriptions must be public data; got private data"),
+        (["--mu", "1", "--descriptions", "."], 2, "--descriptions must be public data; got private data"),
         (
-            ["--rho", "1", "--descriptions", "names", "--method", "mean"],
+            ["--mu", "1", "--descriptions", "names", "--method", "mean"],
             2,
             "--descriptions is for methods that start from examples",
         ),
@@ -658,27 +665,27 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
             "--descriptions is for methods that start from examples",
         ),
         (
-            ["--rho", "1", "--descriptions", "pool.txt"],
+            ["--mu", "1", "--descriptions", "pool.txt"],
             2,
             "--descriptions must be a CSV file with the columns class and text",
         ),
         (
-            ["--rho", "1", "--descriptions", "new.csv"],
+            ["--mu", "1", "--descriptions", "new.csv"],
             4,
             "must have the columns class and text, with a comma between; its first line is 'text'",
         ),
         (
-            ["--rho", "1", "--descriptions", "odd.csv"],
+            ["--mu", "1", "--descriptions", "odd.csv"],
             4,
             "must describe classes of the list only; not in the list: 'cow', 'yak'.",
         ),
         (
-            ["--rho", "1", "--descriptions", "named.csv", "--out", "named.csv", "--force"],
+            ["--mu", "1", "--descriptions", "named.csv", "--out", "named.csv", "--force"],
             2,
             "must not be a file that is",
         ),
-        (["--rho", "1", "--descriptions", "blank.csv"], 4, "not so the description ' ' of 'cat': it is empty"),
-        (["--rho", "1", "--descriptions", "no.csv"], 4, "--descriptions must describe at least one class"),
+        (["--mu", "1", "--descriptions", "blank.csv"], 4, "not so the description ' ' of 'cat': it is empty"),
+        (["--mu", "1", "--descriptions", "no.csv"], 4, "--descriptions must describe at least one class"),
         (["--epsilon", "1"], 2, "--public is required"),
         (["--epsilon", "1", "--method", "mean"], 3, "pure-DP"),
         ([], 2, "exactly one budget"),
@@ -699,8 +706,7 @@ def test_a_mistake_gets_one_line_and_a_code(options, code, words, mails, cli, er
     assert words in error_line(result)
     assert (mails / "taken").read_text() == "precious"
     assert not (mails / "m.safetensors").exists()
-    if "--work" not in options:
-        assert not (mails / "m.safetensors.work").exists()
+    assert not (mails / "m.safetensors.work").exists()
 
 
 def test_an_unknown_label_says_how_its_owner_finds_it(mails, cli, error_line):
@@ -726,8 +732,7 @@ def test_what_is_read_is_not_removed_with_the_tables(what, photos, cli, error_li
     assert sum(path.is_file() for path in (work / "public").rglob("*")) > 10
 
 
-@pytest.mark.parametrize("options", [["--out", "photos/m.safetensors"], ["--work", "photos/tables"]])
-def test_the_tables_are_no_part_of_the_images(options, photos, cli, error_line):
+def test_the_tables_are_no_part_of_the_images(photos, cli, error_line):
     train = [
         "train",
         "photos",
@@ -735,12 +740,12 @@ def test_the_tables_are_no_part_of_the_images(options, photos, cli, error_line):
         "pixels",
         "--classes",
         "classes.txt",
-        "--rho",
+        "--mu",
         "1",
         "--out",
-        "m.safetensors",
+        "photos/m.safetensors",
     ]
-    assert "nor lie in it" in error_line(cli(*train, *options))
+    assert "nor lie in it" in error_line(cli(*train))
     assert sorted(path.name for path in (photos / "photos").iterdir()) == sorted(CLASSES)
 
 
@@ -759,9 +764,9 @@ def test_an_interruption_after_the_charge_tells_of_it(mails, cli, monkeypatch):
     def release(*_):
         raise KeyboardInterrupt
 
-    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--rho", "1")
+    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--mu", "1")
     monkeypatch.setattr(dppl.MeanPrototypes, "learn", release)
-    options = ["--rho", "0.5", "--method", "mean", "--ledger", "ledger.db", "--dataset", "mails"]
+    options = ["--mu", "0.5", "--method", "mean", "--ledger", "ledger.db", "--dataset", "mails"]
     result = cli(*TRAIN, *options)
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == "dppl: interrupted. The ledger keeps the charge: mails, release 1.\n"
@@ -769,12 +774,12 @@ def test_an_interruption_after_the_charge_tells_of_it(mails, cli, monkeypatch):
 
 def test_what_fails_before_the_embedding_leaves_no_folder(mails, cli):
     for options in (["--encoder", "pixels"], ["--public", "mails.csv"]):
-        assert cli(*TRAIN, "--rho", "1", *options).exit_code == 2
+        assert cli(*TRAIN, "--mu", "1", *options).exit_code == 2
         assert not (mails / "m.safetensors.work").exists()
 
 
 def test_classes_are_required(mails, cli, error_line):
-    result = cli("train", "mails.csv", "--encoder", "letters", "--rho", "1", "--out", "m.safetensors")
+    result = cli("train", "mails.csv", "--encoder", "letters", "--mu", "1", "--out", "m.safetensors")
     assert (result.exit_code, "--classes FILE is required" in error_line(result)) == (2, True)
 
 
@@ -786,7 +791,7 @@ def test_classes_are_required(mails, cli, error_line):
         (["predict", "m.safetensors", "new.csv", "--out", "l.npy", "--proba"], 2, "must not end in .npy"),
         (["predict", "m.safetensors"], 2, "either DATA or --text"),
         (["predict", "m.safetensors", "new.csv", "--text", "abc"], 2, "either DATA or --text"),
-        (["predict", "m.safetensors", "--text", "abc", "--read", "id=key"], 2, "--read must be left out for one text"),
+        (["predict", "m.safetensors", "--text", "abc", "--read", "id=key"], 2, "leave them out for one text"),
         (["predict", "m.safetensors", "-", "--read", "kind=images"], 2, "--read kind must be one of"),
         (["predict", "m.safetensors", "new.csv", "--x", "body"], 4, "--x must be one column of new.csv; got 'body'"),
         (["predict", "m.safetensors", "table.npz", "--encoder", "letters"], 2, "holds embeddings"),
@@ -801,19 +806,19 @@ def test_classes_are_required(mails, cli, error_line):
         (["predict", "nameless.safetensors", "new.csv"], 4, "does not name its encoder"),
         (["predict", "steering.safetensors", "new.csv"], 4, "use --out FILE.csv"),
         (["predict", "m.safetensors", "photos"], 2, "for images, as the source holds; letters is for texts"),
-        (["show", "m.safetensors", "--sheet", "s.png"], 2, "name it too"),
+        (["show", "m.safetensors", "--out", "s.png"], 2, "with --public images in .png"),
         (["show", "m.safetensors", "--public", "none.txt"], 4, "none.txt"),
         (["show", "m.safetensors", "--public", "pool.txt", "--json"], 2, "leave --json and --card out"),
-        (["show", "m.safetensors", "--public", "pool.txt", "--sheet", "s.png"], 2, "holds texts"),
-        (["show", "m.safetensors", "--public", "photos"], 2, "holds images; add --sheet FILE.png"),
-        (["show", "m.safetensors", "--public", "photos", "--sheet", "m.safetensors", "--force"], 2, "that is read"),
-        (["show", "m.safetensors", "--public", "photos", "--sheet", "none/s.png"], 2, "existing folder"),
+        (["show", "m.safetensors", "--public", "pool.txt", "--out", "s.png"], 2, "holds texts"),
+        (["show", "m.safetensors", "--public", "photos"], 2, "holds images; add --out FILE.png"),
+        (["show", "m.safetensors", "--public", "photos", "--out", "m.safetensors", "--force"], 2, "must end in"),
+        (["show", "m.safetensors", "--public", "photos", "--out", "none/s.png"], 2, "existing folder"),
         (["show", "m.safetensors", "--public", "short.txt"], 4, "some are missing"),
         (["show", "m.safetensors", "--public", "blank.txt"], 4, "cannot be read"),
         (["show", "m.safetensors", "--public", "twice.csv", "--read", "id=key"], 4, "some have more"),
         (["show", "m.safetensors", "--public", "table.npz"], 2, "holds embeddings of them"),
-        (["show", "m.safetensors", "--public", "pool.txt", "--x", "body"], 2, "go with files that have columns"),
-        (["show", "m.safetensors", "--read", "id=key"], 2, "go with --public POOL"),
+        (["show", "m.safetensors", "--public", "pool.txt", "--read", "x=body"], 2, "go with files that have columns"),
+        (["show", "m.safetensors", "--read", "id=key"], 2, "goes with --public POOL"),
         (
             ["show", "nameless.safetensors", "--public", "pool.txt"],
             2,
@@ -845,7 +850,7 @@ def test_an_image_that_was_damaged_since_is_one_line(photos, cli, error_line):
     assert cli(*train, "--public", "pool", *SELECT).exit_code == 0
     for path in (photos / "pool").iterdir():
         path.write_bytes(b"no image")
-    result = cli("show", "m.safetensors", "--public", "pool", "--sheet", "chosen.png")
+    result = cli("show", "m.safetensors", "--public", "pool", "--out", "chosen.png")
     assert result.exit_code == 4
     assert "cannot be read" in error_line(result)
     assert not (photos / "chosen.png").exists()
@@ -859,21 +864,19 @@ def test_large_images_on_a_sheet_do_not_fill_the_memory(photos, cli, monkeypatch
     assert cli(*train, "--public", "pool", *SELECT).exit_code == 0
     sizes = []
     monkeypatch.setattr(
-        "dppl.cli.show.contact_sheet", lambda rows: sizes.extend(image.size for _, row in rows for image in row) or b""
+        "dppl.statement.contact_sheet", lambda rows: sizes.extend(image.size for _, row in rows for image in row) or b""
     )
-    assert cli("show", "m.safetensors", "--public", "pool", "--sheet", "chosen.png").exit_code == 0
+    assert cli("show", "m.safetensors", "--public", "pool", "--out", "chosen.png").exit_code == 0
     assert sizes == [(96, 72)] * 6
 
 
-def test_a_lost_report_is_noticed_before_the_charge(mails, cli, error_line):
-    assert cli(*TRAIN, *EXACT, "--work", "kept").exit_code == 0
-    (mails / "kept" / "private.report.jsonl").unlink()
-    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--rho", "1e5")
-    account = ["--ledger", "ledger.db", "--dataset", "mails"]
-    result = cli(*TRAIN[:-1], "n.safetensors", *EXACT, "--work", "kept", *account)
+def test_a_lost_report_is_noticed_before_the_charge(mails, cli, error_line, interrupted):
+    assert cli(*TRAIN, *EXACT).exit_code == 130
+    (mails / "m.safetensors.work" / "private.report.jsonl").unlink()
+    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--mu", "1e5")
+    result = cli(*TRAIN, *EXACT, "--ledger", "ledger.db", "--dataset", "mails")
     assert (result.exit_code, "private.report.jsonl" in error_line(result)) == (4, True)
     assert dppl.Ledger("ledger.db", "mails").releases() == []
-    assert not list(mails.glob("n.safetensors*"))
 
 
 def test_the_help_says_whose_the_report_is(cli):
@@ -896,15 +899,15 @@ def test_the_report_never_replaces_the_source_or_follows_a_link(mails, cli, erro
     assert (mails / "m.safetensors.private.jsonl").stat().st_mode & 0o777 == 0o600
 
 
-def test_public_data_that_is_or_holds_the_private_is_refused(mails, photos, cli, error_line):
-    images = ["--encoder", "pixels", "--classes", "classes.txt", "--rho", "1", "--out", "n.safetensors"]
+def test_public_data_that_is_or_holds_the_private_is_refused(mails, photos, cli, error_line, interrupted):
+    images = ["--encoder", "pixels", "--classes", "classes.txt", "--mu", "1", "--out", "n.safetensors"]
     private = photos / "photos"
     for public in (private, photos, private / "cat"):
         result = cli("train", private, "--public", public, *images)
         assert result.exit_code == 2
         assert "--public must be public data" in error_line(result)
-    assert cli(*TRAIN, *EXACT, "--work", "kept").exit_code == 0
-    result = cli(*TRAIN, *EXACT, "--force", "--work", "kept", "--public", "kept/private")
+    assert cli(*TRAIN, *EXACT).exit_code == 130
+    result = cli(*TRAIN, *EXACT, "--public", "m.safetensors.work/private")
     assert (result.exit_code, "got private data, labels or embeddings" in error_line(result)) == (2, True)
 
 

@@ -469,7 +469,7 @@ def test_images_are_described_by_texts(torch, transformers, clip, vit, images, t
         image.save(tmp_path / "photos" / label / f"{number}.png")
     (tmp_path / "classes.txt").write_text("".join(f"{name}\n" for name in classes))
     command = ["train", "photos", "--encoder", f"hf:{clip}", "--classes", "classes.txt"]
-    command += ["--mu", "1", "--random-state", "1"]
+    command += ["--mu", "1", "--options", "random_state=1"]
     done = runner.invoke(app, [*command, "--descriptions", "names", "--out", "m.safetensors"])
     assert done.exit_code == 0, done.stderr
     paths = sorted((tmp_path / "photos").rglob("*.png"))

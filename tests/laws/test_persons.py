@@ -715,7 +715,7 @@ def test_a_search_says_that_a_person_is_one_row_of_one_class():
     """Also of an estimator into which persons enter whole when it is fitted by itself."""
     X, y = MEAN.records(40)
     estimator = SoftmaxPrototypes(ApproxDP(1.0, 1e-6), CLASSES)
-    search = PrivateSearch(estimator, {"unknown_labels": ["error"]}, mean_runs=2, random_state=0)
+    search = PrivateSearch(estimator, {"public": [None]}, mean_runs=2, random_state=0)
     guarantee = search.fit(X, y, groups=[f"person {i // 8}" for i in range(40)]).guarantee_
     assert guarantee.neighbours.endswith("a person counts as one record, of one class")
 

@@ -109,7 +109,7 @@ def test_what_the_command_refuses(failed, digits, tmp_path):
         ((digits, "--token", "env:NOT_THERE"), 2, "--token names an environment variable that is not set"),
         ((digits, "--encoder", "letters", "--embeddings-only"), 2, "--encoder is for a single model"),
         ((digits, "--port", "0", "--encoder", "pixels"), 2, "names none and takes embeddings, so leave it out"),
-        ((digits, "--max-items", "0"), 2, "--max-items"),
+        ((digits, "--limits", "items=0"), 2, "items must be"),
         ((), 2, "Missing argument"),
     ]:
         found, message = failed(*arguments)

@@ -57,10 +57,10 @@ def test_the_commands_of_curl(animals, pictures, tmp_path):
 
 
 def test_defaults_of_limits():
-    stated = dict(re.findall(r"^\| `--max-(\w+)`[^|]*\| ([^|]+) \|", PAGE, re.MULTILINE))
+    stated = dict(re.findall(r"^\| `--limits (\w+)=[NS]`[^|]*\| ([^|]+) \|", PAGE, re.MULTILINE))
     limits = Limits()
     assert stated == {
-        "bytes": f"{limits.body_bytes >> 20} MiB",
+        "body_bytes": f"{limits.body_bytes >> 20} MiB",
         "items": str(limits.items),
         "pixels": f"{limits.pixels // 10**6} million",
         "seconds": f"{limits.seconds:g}",

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import ast
-import warnings
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from dppl.cli._output import note
 from dppl.cli._progress import working
 from dppl.cli._request import flag, option, request
-from dppl.encoders.load import Device
-from dppl.engines import Engine, engine_of
-from dppl.errors import ParameterError, WeakBudgetWarning
+from dppl.errors import ParameterError
 from dppl.estimators.registry import BY_METHOD, BY_NAME, estimator_of
-from dppl.io import KINDS, Columns
-from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
-from dppl.kernel.privacy import Budget as Spent
-from dppl.predictions import Predictor, load_predictor
 
 if TYPE_CHECKING:
+    from dppl.engines import Engine
     from dppl.estimators.released import Shares
+    from dppl.io import Columns
+    from dppl.kernel.privacy import Budget as Spent
     from dppl.kernel.privacy import Ledger
+    from dppl.predictions import Predictor
 
 _CONSTANTS = {"true": True, "false": False, "none": None}
 METHODS = f"auto|{'|'.join(BY_METHOD)}"
@@ -44,41 +40,27 @@ class Budget:
         "public examples alone.",
         None,
     )
-    rho: float | None = option("R", "zCDP; for Gaussian noise rho = mu²/2.", None)
 
     def spent(self) -> Spent:
-        """Return the budget, and say so if it is weak."""
-        if sum(value is not None for value in (self.mu, self.rho, self.epsilon)) != 1:
+        """Return the budget."""
+        from dppl.kernel.privacy import ApproxDP, GaussianDP, PureDP
+
+        if (self.mu is None) == (self.epsilon is None):
             raise ParameterError(
-                "specify exactly one budget: --epsilon E --delta D, --mu M, --rho R, or --epsilon E alone, which is "
-                "pure DP."
+                "specify exactly one budget: --epsilon E --delta D, --mu M, or --epsilon E alone, which is pure DP."
             )
-        if self.epsilon is None and self.delta is not None:
-            raise ParameterError("belongs to --epsilon; --mu and --rho need none.", parameter="delta")
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always", WeakBudgetWarning)
-            budget = self._as_typed()
-        for warning in said:
-            note(str(warning.message))
-        if budget.is_weak:
-            note(budget.weakness)
-        return budget
-
-    def audited(self) -> tuple[Spent, float | None]:
-        """Return the budget of an audit, and the delta at which it measures: with --mu or --rho, that of --delta."""
-        if self.epsilon is not None:
-            return self.spent(), None
-        return replace(self, delta=None).spent(), self.delta
-
-    def _as_typed(self) -> Spent:
         if self.mu is not None:
+            if self.delta is not None:
+                raise ParameterError("belongs to --epsilon; --mu needs none.", parameter="delta")
             return GaussianDP(self.mu)
-        if self.rho is not None:
-            return ZCDP(self.rho)
         assert self.epsilon is not None
-        if self.delta is None:
-            return PureDP(self.epsilon)
-        return ApproxDP(self.epsilon, self.delta)
+        return PureDP(self.epsilon) if self.delta is None else ApproxDP(self.epsilon, self.delta)
+
+
+def say_if_weak(budget: Spent) -> None:
+    """Say before a fit, once nothing is wrong with the request, that its budget promises little."""
+    if budget.is_weak:
+        note(budget.weakness)
 
 
 @request(panel="ledger")
@@ -86,27 +68,34 @@ class Account:
     """What pays for a release."""
 
     ledger: str | None = option("FILE", "Ledger that pays for the release; see `dppl ledger`.", None)
-    dataset: str | None = option("NAME", "Data set in the ledger that is fitted.", None)
-    partition: str | None = option(
-        "NAME", "Part of the data set that is fitted; it shares no record with other parts.", None
+    dataset: str | None = option(
+        "NAME\\[/PART]",
+        "Data set in the ledger that is fitted, or a part of it that shares no record with other parts.",
+        None,
     )
+
+    @property
+    def partition(self) -> str | None:
+        """The part of the data set, if one is named."""
+        _, slash, part = (self.dataset or "").partition("/")
+        return part if slash else None
 
     def opened(self) -> Ledger | None:
         """Open the account, in an existing ledger; None if nothing names one."""
-        if self.ledger is None and self.dataset is None and self.partition is None:
+        if self.ledger is None and self.dataset is None:
             return None
         if self.ledger is None or self.dataset is None:
-            raise ParameterError("--ledger FILE and --dataset NAME go together, and --partition with them.")
+            raise ParameterError("--ledger FILE and --dataset NAME go together.")
         from dppl.kernel.privacy.ledger import Ledger, accounts, check_name  # SQLAlchemy, which no help needs
 
-        names = [account.dataset for account in accounts(self.ledger)]
-        if self.dataset not in names:
-            check_name("dataset", self.dataset, names)
+        names, dataset = [account.dataset for account in accounts(self.ledger)], self.dataset.partition("/")[0]
+        if dataset not in names:
+            check_name("dataset", dataset, names)
             raise ParameterError(
-                f"the ledger has no data set {self.dataset!r}, but {', '.join(map(repr, names)) or 'none at all'}; "
+                f"the ledger has no data set {dataset!r}, but {', '.join(map(repr, names)) or 'none at all'}; "
                 "name one of them, or open an account with `dppl ledger create`."
             )
-        return Ledger(self.ledger, self.dataset)
+        return Ledger(self.ledger, dataset)
 
 
 @request(panel="data")
@@ -120,6 +109,15 @@ class Table:
     y: str = option("NAME", "Array or column that holds the labels. Default y.", "y")
 
 
+def how_to_read(given: Iterable[str], known: Collection[str] = _READING) -> dict[str, str]:
+    """Return what ``--read`` says, by name."""
+    said = dict(one.partition("=")[::2] for one in given)
+    for name, value in said.items():
+        if name not in known or not value:
+            raise ParameterError(f"takes NAME=VALUE with {', '.join(known)}; got {name}.", parameter="read")
+    return said
+
+
 @request(panel="data")
 class Items:
     """How raw images or texts are read; of a table of embeddings `x` says the same."""
@@ -127,20 +125,17 @@ class Items:
     x: str | None = option("NAME", "Column of texts or images. Default: text, image, ...; of embeddings x.", None)
     read: list[str] = option(
         "NAME=VALUE",
-        f"How DATA is read; may be repeated. kind: {', '.join(KINDS)}. split: of a saved data set. id: "
-        "column of ids of records, not of persons; by default the row number, or the path. encoding, delimiter: of a "
-        "CSV, JSON lines or text file; by default UTF-8, or UTF-16 by its byte order mark, and what the header shows.",
+        "How DATA is read; may be repeated. kind: auto, images, csv, jsonl, parquet, text, datasets. split: of a saved "
+        "data set. id: column of ids of records, not of persons; by default the row number, or the path. encoding, "
+        "delimiter: of a CSV, JSON lines or text file; by default UTF-8, or UTF-16 by its byte order mark, and what "
+        "the header shows.",
         (),
         typed={name: f"--read {name}" for name in _READING} | {"columns": "--x, --y, --groups and --read id"},
     )
 
     def how(self) -> dict[str, str]:
         """Return what ``--read`` says, by name."""
-        said = dict(one.partition("=")[::2] for one in self.read)
-        for name, value in said.items():
-            if name not in _READING or not value:
-                raise ParameterError(f"takes NAME=VALUE with {', '.join(_READING)}; got {name}.", parameter="read")
-        return said
+        return how_to_read(self.read)
 
 
 @request(panel="data")
@@ -154,6 +149,8 @@ class Labelled(Items):
 
     def columns(self, groups: str | None = None) -> Columns:
         """Return the columns that are named."""
+        from dppl.io import Columns
+
         return Columns(self.x, self.y, self.how().get("id"), groups)
 
     def typed(self) -> list[str]:
@@ -164,8 +161,8 @@ class Labelled(Items):
 
 
 @request(panel="data")
-class Persons:
-    """Whom a guarantee is for."""
+class Care:
+    """Whom a guarantee is for, and what its owner sees before."""
 
     groups: str | None = option(
         "NAME|FILE",
@@ -173,28 +170,6 @@ class Persons:
         "second .npy file): protect each person with all of their records, not each record (docs/persons.md).",
         None,
         typed={"person": "--groups"},
-    )
-    max_classes_per_person: int | None = option(
-        "N",
-        "With --groups: in how many classes a person counts at most, those of most of their rows. By default all with "
-        "--method softmax, and 1 with others, where more means more noise (docs/persons.md).",
-        None,
-        min=1,
-    )
-
-
-@request(panel="data")
-class Care:
-    """What a fit does about records that it cannot use."""
-
-    unknown_labels: str = option(
-        "error|ignore",
-        "With a label outside --classes: stop the fit, or leave the record out; neither names it. Default error.",
-        "error",
-    )
-    strict: bool = flag(
-        "Stop before anything is charged if one record cannot be used, or has a label outside --classes. That is one "
-        "bit about the records, which no guarantee covers."
     )
     review: bool = flag(
         "First show what `dppl check` shows on your terminal, never in a log or pipe, and ask whether to go on. No "
@@ -215,42 +190,43 @@ class Method:
     options: list[str] = option(
         "NAME=VALUE",
         "A parameter of the method, as in Python (docs/methods.md); may be repeated: n_prototypes=3, "
-        "adjacency=replace-one, lattice__rotation=auto.",
+        "adjacency=replace-one, lattice__rotation=auto. unknown_labels=ignore leaves out records with a label outside "
+        "--classes, at which a fit stops otherwise; unknown_labels=strict stops before anything is charged, also if a "
+        "record cannot be used, which is one bit about the records that no guarantee covers. With --groups, "
+        "max_classes_per_person=N: in how many classes a person counts at most (docs/persons.md). random_state=N "
+        "repeats the noise; such a model must not be released.",
         (),
-    )
-    random_state: int | None = option(
-        "INT", "Repeatable noise, for experiments only: the model must not be released.", None, min=0
     )
 
     def estimator(self, budget: Spent, classes: Any, rows: Path | None, **given: Any) -> Any:
-        """Return the unfitted estimator with the options that are `given`, as far as they are not None.
-
-        `rows`, the path of public ones, is refused if the estimator would not use them.
-        """
+        """Return the unfitted estimator; `rows`, the path of public ones, is refused if it would not use them."""
         if self.method in BY_NAME and (short := BY_NAME[self.method].method) in BY_METHOD:
             raise ParameterError(
                 f"takes the short names of methods; got {self.method}.", parameter="method", suggestion=short
             )
-        options = named_values(self.options, "options")
+        options = named_values(self.options)
         if rows is not None and self.method == "mean" and not options.keys() & {"lattice__center", "lattice__rotation"}:
             raise ParameterError(
                 "has no effect with --method mean; add --options lattice__center=public or --options "
                 "lattice__rotation=auto, or leave it out.",
                 parameter="public",
             )
-        given = {name: value for name, value in given.items() if value is not None}
-        if self.random_state is not None:
-            given["random_state"] = self.random_state
         return estimator_of(self.method, budget, classes, **given, **options)
 
 
-def named_values(given: Iterable[str], parameter: str) -> dict[str, Any]:
-    """Return what ``NAME=VALUE`` says: numbers, tuples and texts as in Python, quoted or not."""
+def named_values(
+    given: Iterable[str], parameter: str = "options", known: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Return what ``NAME=VALUE`` says of known names: numbers, tuples and texts as in Python, quoted or not."""
     values: dict[str, Any] = {}
     for one in given:
         name, separator, text = one.partition("=")
         if not separator or not name.isidentifier():
             raise ParameterError(f"must be NAME=VALUE; got {one!r}.", parameter=parameter)
+        if name in values:
+            raise ParameterError(f"must name each value once; got {name} twice.", parameter=parameter)
+        if known is not None and name not in known:
+            raise ParameterError(f"must be of {', '.join(known)}; got {name!r}.", parameter=parameter)
         try:
             values[name] = _CONSTANTS[text] if text in _CONSTANTS else ast.literal_eval(text)
         except (SyntaxError, ValueError):
@@ -262,15 +238,18 @@ def named_values(given: Iterable[str], parameter: str) -> dict[str, Any]:
 class Where:
     """Where the work is done."""
 
-    engine: str = option("local|ray", "ray: read and compute in tasks of Ray (docs/scale.md). Default local.", "local")
-    address: str | None = option(
-        "ADDRESS", "ray: the cluster, such as auto or ray://HOST:10001. Default: this machine alone.", None
+    engine: str = option(
+        "local|ray|ADDRESS",
+        "ray: read and compute in tasks of Ray on this machine; auto or ray://HOST:10001: on a cluster "
+        "(docs/scale.md). Default local.",
+        "local",
     )
 
     def opened(self) -> Engine | None:
         """Return the engine; None for this process."""
-        found = engine_of(self.engine, self.address)
-        return None if self.engine == "local" else found
+        from dppl.engines import engine_of
+
+        return None if self.engine == "local" else engine_of(self.engine)
 
 
 @request(panel="encoder")
@@ -284,5 +263,7 @@ class ModelEncoder:
 
     def predictor(self, model: Any, shares: Shares | None = None) -> Predictor:
         """Load the encoder, and say so if a person is watching."""
+        from dppl.predictions import load_predictor
+
         with working("loading the encoder"):
-            return load_predictor(model, self.encoder, cast(Device, self.device), shares)
+            return load_predictor(model, self.encoder, self.device, shares)  # type: ignore[arg-type]

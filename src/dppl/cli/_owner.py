@@ -31,7 +31,7 @@ def review(report: Callable[[], dict[str, Any]]) -> None:
         except OSError:
             raise ParameterError(
                 "shows private counts on a terminal and asks there, but this run has none; use dppl check before it, "
-                "or --strict.",
+                "or --options unknown_labels=strict.",
                 parameter="review",
             ) from None
         screen = console(file=terminal)
@@ -109,7 +109,7 @@ def _persons_lines(persons: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _kept(persons: dict[str, Any]) -> Table:
-    title = "With --max-classes-per-person k a fit uses so many records, and needs so many times the noise:"
+    title = "With --options max_classes_per_person=k a fit uses so many records, and needs so many times the noise:"
     table = Table(title=title, title_justify="left", title_style="")
     for name in ("k", "records used", "rows", "softmax", "mean", "others"):
         table.add_column(name, justify="right")

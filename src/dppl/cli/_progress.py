@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from functools import cache
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -16,8 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from dppl._progress import shown_by
-from dppl.io import Source
-from dppl.kernel.privacy.budgets import rounded_up
+
+if TYPE_CHECKING:
+    from dppl.io import Source
 
 _EVERY = 10.0  # seconds between two lines on a pipe
 PERCENT = TextColumn("{task.percentage:>3.0f} %")
@@ -114,6 +116,8 @@ class _Spent(ProgressColumn):
         """Return an upper bound on the epsilon so far."""
         if not task.completed:
             return Text("")
+        from dppl.kernel.privacy.budgets import rounded_up
+
         twentieths = math.ceil(20 * task.completed / self._steps)
         bound = rounded_up(self._epsilon(math.ceil(twentieths * self._steps / 20)), 4)
         return Text(f"epsilon <= {bound} at delta = {rounded_up(self._delta)}")

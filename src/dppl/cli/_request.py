@@ -2,19 +2,54 @@
 
 A field is an option that is called as the field is (``max_records`` is ``--max-records``), and a parameter of the
 library that is called so, too. A field whose type is another dataclass is a group of options that commands share.
+A command is imported when it runs: together they take seconds, and `dppl --help` needs none.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["argument", "command", "flag_of", "option", "request"]
+from dppl.errors import DpplError, ParameterError
 
+__all__ = ["COMMANDS", "SETTINGS", "Commands", "argument", "flag", "imported", "option", "request"]
+
+# Module (of `dppl.cli` if it names no package) and first sentence of the help, by name, in the order of `dppl --help`.
+# A test holds these to the commands.
+COMMANDS = {
+    "demo": ("dppl.lab.commands.demo", "Train every method on built-in digits, compare them, and release one model."),
+    "plan": ("plan", "Say what accuracy a budget buys, by class size, before any private record is read."),
+    "encoders": ("encoders", "List the encoders: what they embed, their licence, and how to install them."),
+    "train": ("train", "Embed images or texts, train a private classifier, and save it."),
+    "finetune": ("finetune", "Train weights of a public network privately on images, and save them."),
+    "embed": ("embed", "Embed raw images or texts with a frozen public encoder."),
+    "fit": ("fit", "Train a private classifier and save it as one file that may be published."),
+    "predict": ("predict", "Label every row of a table, or every image or text of a source."),
+    "evaluate": ("evaluate", "Compare a model's predictions with the labels of a table or source."),
+    "serve": ("serve", "Answer predictions over HTTP, and show a page to try them on."),
+    "show": ("show", "Show a model: its classes, its guarantee in words and numbers, and every release behind it."),
+    "export": ("export", "Write a model for ONNX, PyTorch or scikit-learn, or as a folder for a model hub."),
+    "check": ("check", "Report on private records, before a fit: bad ones, unknown labels, class sizes."),
+    "audit": ("audit", "Measure what a method leaks, and compare with its promise."),
+    "ledger": ("ledger", "Keep an account of everything released from a private data set."),
+    "table": ("table", "Look at a table of embeddings, or write it in another form or order."),
+    "bench": (
+        "dppl.lab.commands.bench",
+        "Compare methods, or classifiers of streams of tasks; for research, on data that needs no protection.",
+    ),
+}
+SETTINGS: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,  # they show local variables
+    "rich_markup_mode": "rich",
+}
 _Type = TypeVar("_Type")
 
 
@@ -54,63 +89,110 @@ def request(*first: str, panel: str | None = None) -> Callable[[type[_Type]], ty
     return made
 
 
-def flag_of(parameter: str) -> str:
-    """Return what is typed for a parameter."""
-    return f"--{parameter.replace('_', '-')}"
-
-
-def command(run: Callable[[Any], None]) -> Callable[..., None]:
+def _command(run: Callable[[Any], None]) -> Callable[..., None]:
     """Return the function that typer makes a command of: its parameters are the fields of the request of `run`."""
-    (kind,) = (hint for name, hint in get_type_hints(run).items() if name == "request")
-    first = {name: place for place, name in enumerate(kind._first)}
-    parameters = sorted(_parameters(kind, kind._first, None), key=lambda one: first.get(one.name, len(first)))
+    kind = get_type_hints(run)["request"]
+    rank = {name: place for place, name in enumerate(kind._first)}
+    parameters, typed = [], {}
+    for one, hint, panel in sorted(_fields(kind), key=lambda entry: rank.get(entry[0].name, len(rank))):
+        told: dict[str, Any] = {"show_default": False, **one.metadata}  # the help says the default itself
+        typed[one.name] = flag = f"--{one.name.replace('_', '-')}"
+        typed |= told.pop("typed", {})
+        if told.pop("argument", False):
+            typed[one.name], info = told["metavar"], typer.Argument(**told)
+        else:
+            info = typer.Option(flag, rich_help_panel=panel if rank and one.name not in rank else None, **told)
+        default = inspect.Parameter.empty if one.default is MISSING else one.default
+        annotation = Annotated[hint, info]  # type: ignore[valid-type]
+        parameters.append(
+            inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        )
 
     def called(**given: Any) -> None:
-        run(_filled(kind, given))
+        try:
+            run(_filled(kind, given))
+        except DpplError as error:
+            error.typed = typed  # type: ignore[attr-defined]  # what its parameters are called here
+            raise
 
     called.__name__, called.__doc__ = run.__name__, run.__doc__
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in parameters}
-    called.typed = _typed(kind)  # type: ignore[attr-defined]
     return called
 
 
-def _parameters(kind: Any, first: tuple[str, ...], panel: str | None) -> Iterator[inspect.Parameter]:
-    """Yield the parameters of a request, those of its groups in their places."""
-    hints = get_type_hints(kind)
+def _fields(kind: Any) -> Iterator[tuple[Field[Any], Any, str]]:
+    """Yield the fields of a request with their types and panels, those of its groups in their places."""
+    hints, panel = get_type_hints(kind), f"Advanced: {kind._panel}" if kind._panel else "Advanced"
     for one in fields(kind):
-        hint = hints[one.name]
-        if is_dataclass(hint):
-            yield from _parameters(hint, first, hint._panel)  # type: ignore[union-attr]
-            continue
-        advanced = "Advanced" if panel is None else f"Advanced: {panel}"
-        info = _info(one, None if one.name in first or not first else advanced)
-        default = inspect.Parameter.empty if one.default is MISSING else one.default
-        yield inspect.Parameter(
-            one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, info]
-        )
-
-
-def _typed(kind: Any) -> dict[str, str]:
-    """Return what is typed for parameters that options stand for besides their own."""
-    hints = get_type_hints(kind)
-    typed: dict[str, str] = {}
-    for one in fields(kind):
-        typed |= _typed(hints[one.name]) if is_dataclass(hints[one.name]) else one.metadata.get("typed", {})
-    return typed
-
-
-def _info(one: Field[Any], panel: str | None) -> Any:
-    """Return what typer is told about a field; the help says the default itself."""
-    told = {name: value for name, value in one.metadata.items() if name != "typed"}
-    if told.pop("argument", False):
-        return typer.Argument(show_default=False, **told)
-    return typer.Option(flag_of(one.name), rich_help_panel=panel, show_default=False, **told)
+        if is_dataclass(hints[one.name]):
+            yield from _fields(hints[one.name])
+        else:
+            yield one, hints[one.name], panel
 
 
 def _filled(kind: Any, given: dict[str, Any]) -> Any:
-    """Return a request with the values that were typed."""
+    """Return a request, its groups included, with the values that were typed."""
     hints = get_type_hints(kind)
-    groups = {one.name: hints[one.name] for one in fields(kind) if is_dataclass(hints[one.name])}
-    own = {one.name: given[one.name] for one in fields(kind) if one.name not in groups}
-    return kind(**own, **{name: _filled(group, given) for name, group in groups.items()})
+    names = [one.name for one in fields(kind)]
+    return kind(**{n: _filled(hints[n], given) if is_dataclass(hints[n]) else given[n] for n in names})
+
+
+class _BareFlags:
+    """Options without a value show none in the help, where typer writes a type."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, ``--help`` among them."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in parameters:
+            if getattr(one, "is_flag", False):
+                one.metavar = ""
+        return parameters
+
+
+class _Command(_BareFlags, TyperCommand):
+    """A command that takes an option once, unless its values make a list."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse what was typed."""
+        given = [one.partition("=")[0] for one in args if one.startswith("--")]
+        for one in self.params:
+            if not one.multiple and given.count(one.opts[0]) > 1:
+                raise ParameterError(f"{one.opts[0]} is typed more than once; leave all but one out.")
+        return super().parse_args(ctx, args)
+
+
+class _Group(_BareFlags, TyperGroup):
+    """A group of commands, such as `dppl ledger`."""
+
+
+@cache
+def imported(name: str) -> Any:
+    """Import a command, or a group of several, and return what typer makes of it."""
+    module, text = COMMANDS[name]
+    found = getattr(importlib.import_module(module if "." in module else f"dppl.cli.{module}"), name)
+    around = within = typer.Typer(**SETTINGS)
+    around.callback()(lambda: None)  # makes a group even of one command
+    if isinstance(found, tuple):
+        within = typer.Typer(**SETTINGS)
+        around.add_typer(within, cls=_Group, name=name, help=text, no_args_is_help=True)
+    for run in found if isinstance(found, tuple) else (found,):
+        within.command(cls=_Command)(_command(run))
+    return typer.main.get_command(around).commands[name]  # type: ignore[attr-defined]
+
+
+class Commands(_BareFlags, TyperGroup):
+    """The group of all commands."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return what the list of commands shows of one; `resolve_command` returns the command."""
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the name of the command to run, the command, and its arguments."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, imported(name), rest

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.table import Table as Grid
 
 from dppl import _validate
-from dppl.cli._groups import Budget, named_values
+from dppl.cli._groups import Budget, named_values, say_if_weak
 from dppl.cli._output import console, print_json
 from dppl.cli._progress import progress_bar
 from dppl.cli._request import argument, flag, option, request
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier
 
 _VIOLATION = 5
-_RUNS = 1000
 # With 16 canaries a class: 1,024 canaries in one run.
 _ONE_RUN_CLASSES = 64
 
@@ -31,9 +31,14 @@ class Audit:
 
     method: str = argument("METHOD", f"{', '.join(BY_METHOD)}.")
     budget: Budget
-    runs: int | None = option("N", "Fits with the canary, and as many without. Default 1000.", None, min=2)
+    runs: int = option(
+        "N",
+        "Fits with the canary, and as many without. Default 1000. With 1, mean alone: one fit on 1,024 canaries, which "
+        "is faster, but the bound is looser.",
+        1000,
+        min=1,
+    )
     confidence: float = option("C", "Probability with which the measured bound holds. Default 0.95.", 0.95)
-    one_run: bool = flag("mean: fit once, on 1,024 canaries; faster, but the bound is looser.")
     person_records: int | None = option(
         "N", "Audit the promise to a person (`dppl fit --groups`): the canary has N records.", None, min=1
     )
@@ -55,29 +60,29 @@ def audit(request: Audit) -> None:
     loss. No private data are used. A bound above the promise refutes it and is
     a bug in dppl: exit code 5. If the promise holds, that happens with
     probability at most 1 - C. A bound below it refutes and proves nothing. A
-    large budget, as here, shows more of what a method does. With --mu or --rho,
-    --delta is where epsilon is measured, and no part of the budget.
+    large budget, as here, shows more of what a method does. With --mu, --delta is where
+    epsilon is measured, and no part of the budget.
 
     For example:
 
       dppl audit softmax --mu 2
       dppl audit public --epsilon 3 --options n_prototypes=3 --runs 5000
       dppl audit softmax --mu 2 --person-records 50
-      dppl audit mean --epsilon 4 --delta 1e-5 --one-run --json
+      dppl audit mean --epsilon 4 --delta 1e-5 --runs 1 --json
     """
-    budget, delta = request.budget.audited()
-    options = named_values(request.options, "options")
-    n_classes = _ONE_RUN_CLASSES if request.one_run else 2
+    # With mu, delta is no part of the budget.
+    delta = None if request.budget.mu is None else request.budget.delta
+    budget = (request.budget if delta is None else replace(request.budget, delta=None)).spent()
+    options = named_values(request.options)
+    one_run = request.runs == 1
+    n_classes = _ONE_RUN_CLASSES if one_run else 2
     estimator = estimator_of(request.method, budget, list(range(n_classes)), **options)
     if request.person_records is None and (request.spread or "max_classes_per_person" in options):
         raise ParameterError("--spread and max_classes_per_person go with --person-records.")
-    if request.one_run:
-        for name in ("runs", "person_records"):
-            if getattr(request, name) is not None:
-                raise ParameterError("does not go with --one-run; leave one of them out.", parameter=name)
-        result = _one_run(estimator, request.confidence, delta)
-    else:
-        result = _many_runs(estimator, request, delta)
+    if one_run and request.person_records is not None:
+        raise ParameterError("does not go with --runs 1; leave one of them out.", parameter="person_records")
+    say_if_weak(budget)
+    result = _one_run(estimator, request.confidence, delta) if one_run else _many_runs(estimator, request, delta)
     if request.json:
         print_json(result.to_dict())
     else:
@@ -92,23 +97,22 @@ def _one_run(estimator: EmbeddingClassifier, confidence: float, delta: float | N
 
     if not isinstance(estimator, MeanPrototypes):
         raise ParameterError(
-            "is for mean: where rows are selected, or weights follow from several statistics, canaries disturb each "
-            "other.",
-            parameter="one_run",
+            "must be 2 or more, but for mean: where rows are selected, or weights follow from several statistics, "
+            "canaries disturb each other.",
+            parameter="runs",
         )
     data = Records([[0.0] * 16], [0])
     return audit_in_one_run(estimator, data, orthogonal_canaries(estimator), confidence=confidence, delta=delta)
 
 
 def _many_runs(estimator: EmbeddingClassifier, request: Audit, delta: float | None) -> AuditResult:
-    from dppl.audit import audit as measure  # here, because the help of a command needs no scikit-learn
+    from dppl.audit import audit as measure
     from dppl.audit import worst_case
 
-    runs = _RUNS if request.runs is None else request.runs
-    how: dict[str, Any] = {"runs": runs, "confidence": request.confidence}
+    how: dict[str, Any] = {"runs": request.runs, "confidence": request.confidence}
     _validate.open_unit(confidence=request.confidence)
     data, canary = worst_case(estimator, person_records=request.person_records, spread=request.spread, **how)
-    with progress_bar("fitting", 2 * runs, public=True) as advance:
+    with progress_bar("fitting", 2 * request.runs, public=True) as advance:
         return measure(estimator, data, canary, delta=delta, progress=advance, **how)
 
 

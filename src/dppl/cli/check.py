@@ -6,14 +6,13 @@ from pathlib import Path
 
 import typer
 
-from dppl.checks import report_on_source, report_on_table
+from dppl import io
 from dppl.cli._groups import Labelled
 from dppl.cli._output import console, print_json
 from dppl.cli._owner import WARNING, print_report
 from dppl.cli._paths import check_inputs, ids_of_persons, opened_source
 from dppl.cli._progress import working
 from dppl.cli._request import argument, flag, option, request
-from dppl.io import holds_embeddings, read_classes, read_table
 
 
 @request("classes", "labels", "groups", "json")
@@ -55,13 +54,15 @@ def check(request: Check) -> None:
       dppl check mails.csv --x body --y folder --classes folders.txt
       dppl check mails.csv --groups customer --classes folders.txt
     """
+    from dppl.checks import report_on_source, report_on_table
+
     path, items = request.table, request.items
     check_inputs(path, request.classes, items.labels)
-    classes = read_classes(request.classes)
+    classes = io.read_classes(request.classes)
     how = items.how()
-    if how.get("kind", "auto") == "auto" and holds_embeddings(path, x=items.x or "x"):
+    if how.get("kind", "auto") == "auto" and io.holds_embeddings(path, x=items.x or "x"):
         y = items.y or "y"
-        table = read_table(path, x=items.x or "x", y=y, labels=items.labels)
+        table = io.read_table(path, x=items.x or "x", y=y, labels=items.labels)
         with working("reading"):
             report = report_on_table(table, classes, ids_of_persons(path, request.groups, y=y, labels=items.labels))
     else:

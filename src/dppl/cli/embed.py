@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dppl import _validate
-from dppl.cli._groups import Labelled, Where
+from dppl import _validate, io
+from dppl.cli._groups import Labelled, Where, named_values
 from dppl.cli._output import printable
 from dppl.cli._paths import check_inputs, how_to_label, opened_source
 from dppl.cli._progress import embedding_bar, working
-from dppl.cli._request import argument, flag, option, request
-from dppl.encoders import Encoder, load_encoder
-from dppl.encoders.load import Device, Precision
+from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
-from dppl.io import PERSON, ROWS
-from dppl.io import embed as embed_source
-from dppl.io.writing import Rows
+
+if TYPE_CHECKING:
+    from dppl.encoders import Encoder
+
+_WHOLE = ("workers", "shard_rows")
+_OPTIONS = (*_WHOLE, "cache", "precision", "strict")
 
 
 @request("out", "encoder", "x", "y", "labels")
@@ -35,11 +36,10 @@ class Embed:
     out: Path = option("TABLE", "Folder to write: a new one, or an unfinished one to continue.")
     encoder: str = option("URI", "Frozen public encoder.")
     rows: str = option(
-        "|".join(ROWS),
+        "float16|int8|float32",
         "How embeddings are stored; int8 takes a quarter of float32's space. Default float16.",
         "float16",
     )
-    strict: bool = flag("Stop at a record that cannot be used.")
     items: Labelled
     groups: str | None = option(
         "NAME",
@@ -48,23 +48,16 @@ class Embed:
         None,
         typed={"person": "--groups"},
     )
-    workers: int | None = option(
-        "N", "Threads that read and decode. Default: one for each core, at most 8.", None, min=1
-    )
-    shard_rows: int | None = option(
-        "N",
-        "Records in a shard; an interrupted run continues after the last one. Default 512 images, or 4096 others.",
-        None,
-        min=1,
-    )
-    cache: Path | None = option(
-        "FOLDER",
-        "Keep embeddings by content, so that embedding the same data again is almost free. Off unless named, because "
-        "it holds embeddings of private records, and outlives the table.",
-        None,
-    )
     device: str = option("auto|cpu|cuda", "Where the encoder runs. Default auto.", "auto")
-    precision: str = option("auto|float32|float16", "Precision of the encoder's arithmetic. Default auto.", "auto")
+    options: list[str] = option(
+        "NAME=VALUE",
+        "May be repeated. strict=true: stop at a record that cannot be used. workers: threads that read and decode, by "
+        "default one for each core, at most 8. shard_rows: records in a shard, by default 512 images or 4096 others; "
+        "an interrupted run continues after the last shard. cache: a folder that keeps embeddings by content, so that "
+        "the same data cost almost nothing the second time; it holds embeddings of private records, and outlives the "
+        "table. precision: float32 or float16, of the encoder's arithmetic.",
+        (),
+    )
     where: Where
 
 
@@ -86,45 +79,50 @@ def embed(request: Embed) -> None:
       dppl embed mails.csv --x body --y folder --encoder minilm --out train
 
       dppl embed scans/ --labels scans.csv --encoder vit-b-16 --rows int8 \
-        --workers 8 --out train
+        --options workers=8 --out train
     """
     engine, out = request.where.opened(), request.out
     check_inputs(request.source, request.items.labels)
     _check_out(out, request.source)
-    _validate.one_of(ROWS, rows=request.rows)
+    _validate.one_of(io.ROWS, rows=request.rows)
+    options = _options(request.options)
+    precision = options.pop("precision", "auto")
     records = opened_source(request.source, request.items, request.items.columns(request.groups), request.items.labels)
-    encoder = loaded(request.encoder, request.device, request.precision)
+    encoder = loaded(request.encoder, request.device, precision)
+    rows: Any = request.rows
     with resumable(out), embedding_bar(records) as progress:
-        done = embed_source(
-            records,
-            encoder,
-            out,
-            rows=cast(Rows, request.rows),
-            workers=request.workers,
-            strict=request.strict,
-            shard_rows=request.shard_rows,
-            cache=request.cache,
-            progress=progress,
-            engine=engine,
-        )
+        done = io.embed(records, encoder, out, rows=rows, progress=progress, engine=engine, **options)
     typer.echo(f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"))
     typer.echo(f"Records that cannot be used, if any, are listed for their owner only in {printable(done.report)}")
     if records.label_type is None:
         typer.echo(f"The table has no labels, which dppl predict does not need; for a fit {how_to_label(records)}.")
     else:
-        persons = "" if request.groups is None else f" --groups {PERSON}"
+        persons = "" if request.groups is None else f" --groups {io.PERSON}"
         typer.echo(f"Next: dppl fit {printable(out)}{persons} --classes FILE ...")
+
+
+def _options(given: list[str]) -> dict[str, Any]:
+    """Return what ``--options`` says, each with a value of its type."""
+    options = named_values(given, known=_OPTIONS)
+    for name, value in options.items():
+        if name in _WHOLE:
+            _validate.positive_integer(**{name: value})
+        if name == "strict" and not isinstance(value, bool):
+            raise ParameterError(f"must be true or false; got {value!r}.", parameter="strict")
+    return options | ({"cache": Path(str(options["cache"]))} if "cache" in options else {})
 
 
 def loaded(encoder: str, device: str, precision: str = "auto") -> Encoder:
     """Load an encoder, and say so if a person is watching, because it takes a while."""
+    from dppl.encoders import load_encoder
+
     with working(f"loading {encoder}"):
-        return load_encoder(encoder, device=cast(Device, device), precision=cast(Precision, precision))
+        return load_encoder(encoder, device=device, precision=precision)  # type: ignore[arg-type]
 
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Tell whoever interrupts the work how to continue it."""
+    """Say to a user who interrupts the work how to continue it."""
     try:
         yield
     except KeyboardInterrupt as stop:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import typer
 from rich.table import Table
 
+from dppl import io
 from dppl.cli._groups import Labelled, ModelEncoder
 from dppl.cli._output import console, note, print_json, printable
 from dppl.cli._paths import check_inputs, how_to_label, ids_of_persons, opened, read_rows_for, require_labels
@@ -17,9 +17,6 @@ from dppl.cli._progress import embedding_bar, working
 from dppl.cli._request import argument, flag, option, request
 from dppl.cli.predict import DATA, is_table, opened_for
 from dppl.errors import InputError
-from dppl.evaluation import evaluate as compare
-from dppl.io import has_columns
-from dppl.predictions import predict_table, windows
 
 
 @request("labels", "x", "y", "encoder", "json")
@@ -59,8 +56,8 @@ def evaluate(request: Evaluate) -> None:
     of their records that is right: each person counts once. A missing id is a
     person of its own.
 
-    --json also has all confusions, the most frequent first; `dppl report
-    --results` shows them.
+    --json also has all confusions, the most frequent first; `dppl show
+    --results` draws them.
 
     For example:
 
@@ -69,6 +66,11 @@ def evaluate(request: Evaluate) -> None:
       dppl evaluate my.safetensors test.npy --labels y.npy --json
       dppl evaluate my.safetensors scans/
     """
+    import numpy as np
+
+    from dppl.evaluation import evaluate as compare
+    from dppl.predictions import predict_table, windows
+
     model, table, items = opened(request.model), request.table, request.items
     check_inputs(table, items.labels)
     truth: list[Any] = []
@@ -89,7 +91,7 @@ def evaluate(request: Evaluate) -> None:
     else:
         known = (
             getattr(model, "columns_", {})
-            if items.labels is None and has_columns(table, items.how().get("kind", "auto"))
+            if items.labels is None and io.has_columns(table, items.how().get("kind", "auto"))
             else {}
         )
         columns = replace(items.columns(request.groups), y=items.y or known.get("y"))

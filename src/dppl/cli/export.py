@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import typer
 
@@ -11,11 +11,8 @@ from dppl import _validate
 from dppl.cli._output import note, printable
 from dppl.cli._paths import check_inputs, check_output, opened
 from dppl.cli._request import argument, flag, option, request
+from dppl.cli.predict import is_network
 from dppl.errors import ParameterError
-from dppl.export import TARGETS, save
-from dppl.export.files import Target
-from dppl.export.hub import FILES
-from dppl.finetune.workflow import Finetuned
 
 _NEXT = {
     "onnx": "onnxruntime.InferenceSession({path!r}).run(None, ...) gives label, scores and probabilities",
@@ -30,7 +27,7 @@ class Export:
     """What `dppl export` is asked."""
 
     model: Path = argument("MODEL", "Model file of `dppl fit` or `dppl train`.")
-    to: str = option("|".join(TARGETS), "The format: see below.")
+    to: str = option("|".join(_NEXT), "The format: see below.")
     out: Path = option("PATH", "File to write, or with --to hf the folder.")
     encoder: Path | None = option(
         "FILE", "With --to onnx: the model's encoder as an ONNX file, to be put before the classifier.", None
@@ -54,20 +51,23 @@ def export(request: Export) -> None:
       dppl export my.safetensors --to skops --out my.skops
       dppl export my.safetensors --to hf --out my-model --license apache-2.0
     """
-    model, to, out, encoder = request.model, request.to, request.out, request.encoder
-    _validate.one_of(TARGETS, to=to)
+    from dppl.export import save
+
+    model, out, encoder = request.model, request.out, request.encoder
+    _validate.one_of(_NEXT, to=request.to)
+    to: Any = request.to
     check_inputs(model, encoder)
     if to == "hf":
         _check_folder(out, model, request.force)
     else:
         check_output(out, (model, encoder), force=request.force)
     fitted = opened(model)
-    if isinstance(fitted, Finetuned):
+    if is_network(fitted):
         raise ParameterError(
             f"{model} holds weights of a network, which dppl does not export: use the library that it is written in. "
             "dppl show --card writes its card."
         )
-    save(fitted, out, to=cast(Target, to), encoder=encoder, license=request.license, overwrite=request.force)
+    save(fitted, out, to=to, encoder=encoder, license=request.license, overwrite=request.force)
     if fitted.guarantee_.releases and not fitted.guarantee_.fit_for_release:
         note("this model is NOT FOR RELEASE, since its noise came from a seed; the export says so, too.")
     typer.echo(f"Saved to {printable(out)}. Next: {printable(_NEXT[to].format(path=str(out)))}")
@@ -75,6 +75,8 @@ def export(request: Export) -> None:
 
 def _check_folder(out: Path, model: Path, force: bool) -> None:
     """Refuse a folder that cannot be one, or that holds the model that is read."""
+    from dppl.export.hub import FILES
+
     if not out.parent.is_dir():
         raise ParameterError(f"--out must lie in an existing folder; {out.parent} is not one; create it first.")
     if out.exists() and not out.is_dir():

@@ -6,32 +6,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dppl.checks import report_on_source
-from dppl.cli._groups import Account, Budget, Care, Labelled, named_values
-from dppl.cli._output import note, print_json, print_promise, printable
+from dppl.cli._groups import Account, Budget, Labelled, named_values, say_if_weak
+from dppl.cli._output import note, print_promise, printable
 from dppl.cli._owner import review
-from dppl.cli._paths import check_inputs, check_line, check_output, how_to_label, opened_source, read_public_list
+from dppl.cli._paths import check_inputs, check_line, opened_labelled, read_public_list
 from dppl.cli._progress import embedding_bar, training_bar, working
 from dppl.cli._request import argument, flag, option, request
 from dppl.cli.embed import resumable
 from dppl.cli.ledger import tell_charge
-from dppl.cli.show import whole
-from dppl.cli.train import check_folder, checkable, leftover, tell_left_out
-from dppl.encoders.load import Device, is_code
+from dppl.cli.train import check_outputs, stoppable, tell_left_out
 from dppl.errors import BudgetError, ParameterError
-from dppl.finetune import workflow
-from dppl.finetune.networks import load_network
-from dppl.io import Source
-from dppl.kernel.privacy import Guarantee
-from dppl.kernel.reading import UnknownLabels
-from dppl.training.workflow import report_of
 
 if TYPE_CHECKING:
     from dppl.finetune import SparseFinetuner
+    from dppl.io import Source
+    from dppl.kernel.privacy import Guarantee
 
 _BATCH = 5000
 
@@ -61,23 +54,20 @@ class Finetune:
         "A parameter of the training, as in Python (docs/finetune.md); may be repeated. train: what is trained, of "
         "head (a new last layer), norm (scale and shift of normalisation layers) and conv (the largest weights of the "
         "convolutions; sparsity is their share), by default all. sampling_rate: probability with which a record takes "
-        "part in a step, by default 0.1 with --epsilon and --delta, and 1 with --mu, --rho or a ledger. epochs, by "
-        "default 200; clip; learning_rate; head_learning_rate; block: images that are computed at once.",
+        "part in a step, by default 0.1 with --epsilon and --delta, and 1 with --mu or a ledger. epochs, by default "
+        "200; clip; learning_rate; head_learning_rate; block: images that are computed at once. unknown_labels and "
+        "random_state are as of `dppl fit`.",
         (),
     )
     items: Labelled
-    care: Care
+    review: bool = flag(
+        "First show what `dppl check` shows on your terminal, never in a log or pipe, and ask whether to go on. No "
+        "guarantee covers your choice."
+    )
     budget: Budget
     device: str = option("auto|cpu|cuda", "Where the network runs. Default auto.", "auto")
-    work: Path | None = option(
-        "FOLDER", "Keep prepared images and the checkpoint there. Default: MODEL.work, removed at the end.", None
-    )
     account: Account
-    random_state: int | None = option(
-        "INT", "Repeatable noise, for experiments only: the model must not be released.", None, min=0
-    )
     force: bool = flag("Replace the output file if it exists.")
-    json: bool = flag("Print the whole guarantee as JSON, as `dppl show --json`.")
 
 
 def finetune(request: Finetune) -> None:
@@ -89,7 +79,7 @@ def finetune(request: Finetune) -> None:
     same.
 
     After an interruption the same command continues with the next step; the
-    step that was interrupted counts. With --random-state it begins anew.
+    step that was interrupted counts. With random_state it begins anew.
     Prepared images and the checkpoint are kept in MODEL.work until the model is
     saved. Records that cannot be used are left out and listed in
     MODEL.private.jsonl, for the owner of the data only. How many they are is
@@ -108,47 +98,37 @@ def finetune(request: Finetune) -> None:
         --network "python:net.py:make@net.safetensors?size=32" \
         --options train=head,norm --options epochs=50 --out my.safetensors
     """
-    from dppl.finetune import SparseFinetuner  # here, because the help of a command needs no scikit-learn
+    from dppl.encoders.load import is_code
+    from dppl.finetune import SparseFinetuner, workflow
+    from dppl.finetune.networks import load_network
 
-    data, out = request.data, request.out
-    report = report_of(out)
-    for path in (out, report):
-        check_output(path, (data, request.classes, request.items.labels), force=request.force)
+    data, out, labels = request.data, request.out, request.items.labels
+    folder, report = check_outputs(out, (data, request.classes, labels), force=request.force)
     budget = request.budget.spent()
     if budget.is_zero:
         raise BudgetError(f"{budget} lets nothing be released, so there is nothing to train; spend more.")
     options = _options(request, SparseFinetuner)
     classes = read_public_list(request.classes)
-    check_inputs(data, request.items.labels)
-    folder = out.with_name(f"{out.name}.work") if request.work is None else request.work
-    check_folder(folder, (data, request.items.labels, *((request.classes,) if request.work is None else ())))
+    check_inputs(data, labels)
     account = request.account.opened()
-    source = opened_source(data, request.items, request.items.columns(), request.items.labels)
+    source = opened_labelled(data, request.items)
     if source.modality != "image":
         raise ParameterError(f"{data} must hold images; it holds {source.modality}s.")
-    if source.label_type is None:
-        raise ParameterError(f"{data} has no labels; {how_to_label(source)}.")
     with working(f"loading {request.network}"):
-        network = load_network(request.network, device=cast(Device, request.device))
-    model = SparseFinetuner(
-        network.module,
-        budget,
-        classes,
-        head=network.head,
-        batch_size=_BATCH if request.batch_size is None else request.batch_size,
-        unknown_labels="strict" if request.care.strict else cast(UnknownLabels, request.care.unknown_labels),
-        random_state=request.random_state,
-        **options,
-    )
+        network = load_network(request.network, device=request.device)  # type: ignore[arg-type]
+    batch = _BATCH if request.batch_size is None else request.batch_size
+    model = SparseFinetuner(network.module, budget, classes, head=network.head, batch_size=batch, **options)
     if request.batch_size is None:
         note(
-            f"--batch-size is {_BATCH}, that of the paper. With many fewer records than that divided by the sampling "
+            f"--batch-size is {_BATCH}, as in the paper. With many fewer records than that divided by the sampling "
             "rate the network hardly learns: name the rate times a public guess of their number."
         )
-    if request.care.review:
+    if request.review:
+        from dppl.checks import report_on_source
+
         review(partial(report_on_source, source, classes))
-    assert request.classes is not None
-    with checkable(check_line(data, request.classes, request.items)), leftover(folder), resumable(folder):
+    say_if_weak(budget)
+    with stoppable(folder, check_line(data, request.classes, request.items)), resumable(folder):
         workflow.train(
             model,
             network,
@@ -156,26 +136,23 @@ def finetune(request: Finetune) -> None:
             out,
             folder,
             watch=_watched,
-            keep=request.work is not None,
             overwrite=request.force,
             ledger=account,
             partition=request.account.partition,
         )
-    _print_summary(model, out, needs_code=is_code(request.network), as_json=request.json)
-    tell_charge(request.account.ledger, account, model.guarantee_, err=request.json)
-    tell_left_out(report, err=request.json)
+    # All of it is in the model file, or was public before.
+    code = " --encoder URI, which names the network" if is_code(request.network) else ""
+    kind = f"SparseFinetuner: {len(model.classes_)} classes, trained {', '.join(model.train)}."
+    typer.echo(f"{kind} Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA{code}")
+    print_promise(model.guarantee_, out)
+    tell_charge(request.account.ledger, account, model.guarantee_)
+    tell_left_out(report)
 
 
 def _options(request: Finetune, kind: type[SparseFinetuner]) -> dict[str, Any]:
     """Return the parameters that ``--options`` names, before a network is loaded."""
-    options = named_values(request.options, "options")
-    taken = {"module", "budget", "classes", "head", "batch_size", "unknown_labels", "random_state", "augment"}
-    known = sorted(set(kind._get_param_names()) - taken)
-    for name in options:
-        if name not in known:
-            raise ParameterError(
-                f"must be parameters of the training: {', '.join(known)}; got {name!r}.", parameter="options"
-            )
+    taken = {"module", "budget", "classes", "head", "batch_size", "augment"}
+    options = named_values(request.options, known=sorted(set(kind._get_param_names()) - taken))
     if isinstance(options.get("train"), str):
         options["train"] = (options["train"],)
     if "sparsity" in options and "conv" not in options.get("train", ("conv",)):
@@ -188,6 +165,9 @@ def _options(request: Finetune, kind: type[SparseFinetuner]) -> dict[str, Any]:
 @contextmanager
 def _watched(stage: Source | Guarantee) -> Iterator[Callable[[int], object] | None]:
     """Show how far it is: never how well it goes, which is private."""
+    from dppl.finetune import workflow
+    from dppl.io import Source
+
     if isinstance(stage, Source):
         with embedding_bar(stage, "reading") as progress:
             yield progress
@@ -196,14 +176,3 @@ def _watched(stage: Source | Guarantee) -> Iterator[Callable[[int], object] | No
         spent = partial(workflow.epsilon_after, stage)
         with training_bar(release.times, spent, workflow.delta_of(stage)) as progress:
             yield progress
-
-
-def _print_summary(model: SparseFinetuner, out: Path, *, needs_code: bool, as_json: bool) -> None:
-    """Say what was released. Everything here is in the model file, or was public before."""
-    if as_json:
-        print_json(whole(out))
-        return
-    code = " --encoder URI, which names the network" if needs_code else ""
-    kind = f"SparseFinetuner: {len(model.classes_)} classes, trained {', '.join(model.train)}."
-    typer.echo(f"{kind} Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA{code}")
-    print_promise(model.guarantee_, out)

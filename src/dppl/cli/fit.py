@@ -8,26 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dppl.checks import report_on_table
-from dppl.cli._groups import Account, Budget, Care, Method, Persons, Table, Where
-from dppl.cli._output import print_json, print_promise, printable
+from dppl import io
+from dppl.cli._groups import Account, Budget, Care, Method, Table, Where, say_if_weak
+from dppl.cli._output import print_promise, printable
 from dppl.cli._owner import review
-from dppl.cli._paths import (
-    check_inputs,
-    check_output,
-    check_table,
-    ids_of_persons,
-    read_public_list,
-    refuse_private,
-    require_labels,
-)
+from dppl.cli._paths import check_inputs, check_output, ids_of_persons, read_public_list, refuse_private, require_labels
 from dppl.cli._progress import working
 from dppl.cli._request import argument, flag, option, request
 from dppl.cli.ledger import tell_charge
-from dppl.cli.show import whole
 from dppl.errors import ParameterError
-from dppl.io import read_parts, read_table
-from dppl.training import workflow
 
 if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier
@@ -47,7 +36,6 @@ class Fit:
     public: Path | None = option(
         "TABLE", "Public embeddings by the same encoder: a file, a folder of shards, or a URL.", None
     )
-    public_id: str = option("NAME", "Column of --public that names its rows. Default id.", "id")
     examples: Path | None = option(
         "TABLE",
         "softmax: public examples of the classes to start from, labelled embeddings by the same encoder. Never chosen "
@@ -55,14 +43,12 @@ class Fit:
         None,
     )
     columns: Table
-    persons: Persons
     care: Care
     budget: Budget
     method: Method
     account: Account
     where: Where
     force: bool = flag("Replace the output file if it exists.")
-    json: bool = flag("Print the whole guarantee as JSON, as `dppl show --json`.")
 
 
 def fit(request: Fit) -> None:
@@ -92,70 +78,62 @@ def fit(request: Fit) -> None:
       dppl fit scans.parquet --groups patient --classes classes.txt \
         --epsilon 1 --delta 1e-6 --out my.safetensors
 
-      dppl fit shards/ --engine ray --address auto --classes classes.txt \
+      dppl fit shards/ --engine auto --classes classes.txt \
         --epsilon 1 --delta 1e-6 --out my.safetensors
     """
-    table, labels, ledger = request.table, request.columns.labels, request.account
+    table, labels, groups = request.table, request.columns.labels, request.care.groups
+    x, y = request.columns.x, request.columns.y
     # What is public is checked first, so that a slip costs neither time nor budget.
     engine = request.where.opened()
     public_paths = (request.public, request.examples)
     check_output(request.out, (table, request.classes, labels, *public_paths), force=request.force)
     budget = request.budget.spent()
     class_list = read_public_list(request.classes)
-    check_inputs(table, labels, *public_paths)
-    for name, path in (("public", request.public), ("examples", request.examples)):
+    check_inputs(labels)
+    check_inputs(table, *public_paths, tables=True)
+    for name, path in zip(("public", "examples"), public_paths, strict=True):
         refuse_private(path, (table, labels), name)
-    for path in (table, *public_paths):
-        check_table(path)
-    account = ledger.opened()
-    if engine is not None and request.persons.groups is not None:
+    account = request.account.opened()
+    if engine is not None and groups is not None:
         raise ParameterError("needs all records of a person in one place; leave out --engine.", parameter="groups")
     if engine is not None and request.care.review:
         raise ParameterError("reads the whole table here; leave out --engine, or use dppl check.", parameter="review")
-    from dppl.estimators import PublicData  # here, because the help of a command needs no scikit-learn
+    from dppl.estimators import PublicData
+    from dppl.training.workflow import save
 
-    x, y = request.columns.x, request.columns.y
     public = PublicData(
-        None if request.public is None else read_table(request.public, x=x, y=None, ids=request.public_id),
-        None if request.examples is None else read_table(request.examples, x=x, y=y),
+        None if request.public is None else io.read_table(request.public, x=x, y=None),
+        None if request.examples is None else io.read_table(request.examples, x=x, y=y),
     )
-    model = request.method.estimator(
-        budget,
-        class_list,
-        request.public,
-        public=public,
-        unknown_labels="strict" if request.care.strict else request.care.unknown_labels,
-        max_classes_per_person=request.persons.max_classes_per_person,
-    )
+    model = request.method.estimator(budget, class_list, request.public, public=public)
     # Of the private table nothing is read before the fit but its shape, its labels and its ids.
     private: Any = (
-        read_table(table, x=x, y=y, labels=labels)
+        io.read_table(table, x=x, y=y, labels=labels)
         if engine is None
-        else read_parts(table, x=x, y=y, labels=labels, engine=engine)
+        else io.read_parts(table, x=x, y=y, labels=labels, engine=engine)
     )
-    groups = ids_of_persons(table, request.persons.groups, y=y, labels=labels)
+    ids = ids_of_persons(table, groups, y=y, labels=labels)
     if request.care.review:
-        review(partial(report_on_table, private, class_list, groups))
+        from dppl.checks import report_on_table
+
+        review(partial(report_on_table, private, class_list, ids))
+    say_if_weak(budget)
     with working("fitting"):
-        model.fit(private, require_labels(private, table), groups=groups, ledger=account, partition=ledger.partition)
-    workflow.save(model, request.out, overwrite=request.force)
-    print_summary(model, request.out, as_json=request.json)
-    tell_charge(ledger.ledger, account, model.guarantee_, err=request.json)
+        partition = request.account.partition
+        model.fit(private, require_labels(private, table), groups=ids, ledger=account, partition=partition)
+    save(model, request.out, overwrite=request.force)
+    print_summary(model, request.out)
+    tell_charge(request.account.ledger, account, model.guarantee_)
     # The same words whatever the records are, and whatever their table is called.
     typer.echo(
         "Before you trust this model, let the owner of the records see which were left out: dppl check TABLE --classes "
-        "FILE, as here. Nothing above says how many they are; it may be all.",
-        err=request.json,
+        "FILE, as here. Nothing above says how many they are; it may be all."
     )
 
 
-def print_summary(model: EmbeddingClassifier, out: Path, *, as_json: bool, needs_code: bool = False) -> None:
+def print_summary(model: EmbeddingClassifier, out: Path, code: str = "") -> None:
     """Say what was released. Everything here is in the model file, or was public before."""
-    if as_json:
-        print_json(whole(out))
-        return
     kind = f"{type(model).__name__}: {len(model.classes_)} classes, {model.n_features_in_} features, {model.adjacency}."
     started = "" if model.examples_ is None else f" Started from public examples: {model.examples_}."
-    code = " --encoder URI, as here" if needs_code else ""
     typer.echo(f"{kind}{started} Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA{code}")
     print_promise(model.guarantee_, out)

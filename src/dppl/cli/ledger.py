@@ -6,32 +6,25 @@ import csv
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.table import Table
 
-from dppl.cli._groups import Budget
+from dppl.cli._groups import Budget, say_if_weak
 from dppl.cli._output import console, print_json, printable
-from dppl.cli._request import argument, command, flag, option, request
+from dppl.cli._request import argument, flag, option, request
 from dppl.errors import LedgerError, ParameterError
-from dppl.kernel.privacy.guarantee import Adjacency, Guarantee
-from dppl.statement.words import figures, in_words, rounded_down
 
 if TYPE_CHECKING:
-    from dppl.kernel.privacy import Ledger
-
-ledger = typer.Typer(
-    name="ledger",
-    help="Keep an account of everything released from a private data set.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+    from dppl.kernel.privacy import Guarantee, Ledger
 
 _FILE = "SQLite file, or a database URL (postgresql+psycopg://...)."
 _ADDS = " (squares of mu add, not epsilons)"
-_COLUMNS = ("number", "status", "mechanism", "cost", "partition", "estimator", "charged_at", "model_sha256")
-
+_COLUMNS = (
+    *("number", "status", "mechanism", "cost", "partition", "estimator", "charged_at", "model_sha256"),
+    *("adjacency", "released_at", "dppl_version"),
+)
 _DIGITS = 12  # of a hash, to tell files apart
 
 
@@ -69,16 +62,17 @@ def create(request: Create) -> None:
     if "://" not in file and not Path(file).resolve().parent.is_dir():
         raise ParameterError(f"FILE must lie in an existing folder; {Path(file).parent} is not one; create it first.")
     budget = request.budget.spent()
-    from dppl.kernel.privacy.ledger import Ledger, accounts  # SQLAlchemy, which no help needs
+    from dppl.kernel.privacy.ledger import Ledger, accounts
 
     taken: list[str] = []
     with suppress(LedgerError):  # there is none yet, or opening it below says what is wrong
         taken = [account.dataset for account in accounts(file)]
     if dataset in taken:
         raise ParameterError(f"data set {dataset!r} already has an account here; its budget is fixed.")
-    adjacency = cast(Adjacency, request.adjacency)
+    adjacency: Any = request.adjacency
     account = Ledger(file, dataset, budget, adjacency=adjacency, accounting=request.accounting, unit=unit)
     typer.echo(f"Data set {printable(dataset)}: {budget}, {adjacency}{_whose(unit)}, accounting {account.accounting}.")
+    say_if_weak(budget)
     person = " --groups COLUMN" if unit == "person" else ""
     typer.echo(f"Next: dppl fit TABLE ...{person} --ledger {_where(file)} --dataset {printable(dataset)}")
 
@@ -88,6 +82,8 @@ class Show:
     """What `dppl ledger show` is asked."""
 
     file: str = argument("FILE", _FILE)
+    dataset: str | None = option("NAME", "Only this data set.", None)
+    csv: bool = flag("Print all there is of the releases, as CSV.")
     json: bool = flag("Print JSON.")
 
 
@@ -97,12 +93,24 @@ def show(request: Show) -> None:
     For example:
 
       dppl ledger show ledger.db
+      dppl ledger show ledger.db --csv > releases.csv
     """
     from dppl.kernel.privacy.ledger import accounts
+    from dppl.statement.words import figures
 
-    books = [account.to_dict() for account in accounts(request.file)]
+    books = [one.to_dict() for one in accounts(request.file) if request.dataset in (None, one.dataset)]
+    if request.dataset is not None and not books:
+        raise ParameterError(f"the ledger has no data set {request.dataset!r}.")
     if request.json:
         print_json(books)
+        return
+    if request.csv:
+        writer = csv.writer(sys.stdout)
+        writer.writerow(["dataset", *_COLUMNS])
+        for book in books:
+            for release in book["releases"]:
+                cells = release | {"cost": ", ".join(figures(release["cost"]))}
+                writer.writerow([book["dataset"], *(cells[name] for name in _COLUMNS)])
         return
     if not books:
         typer.echo("No data set has an account here. Next: dppl ledger create")
@@ -114,55 +122,27 @@ def show(request: Show) -> None:
         console().print()
 
 
-@request()
-class Export:
-    """What `dppl ledger export` is asked."""
-
-    file: str = argument("FILE", _FILE)
-    dataset: str | None = option("NAME", "Only this data set.", None)
+ledger = (create, show)
 
 
-def export(request: Export) -> None:
-    """Print all releases as CSV.
-
-    For example:
-
-      dppl ledger export ledger.db > releases.csv
-    """
-    from dppl.kernel.privacy.ledger import accounts
-
-    dataset = request.dataset
-    books = [account for account in accounts(request.file) if dataset in (None, account.dataset)]
-    if dataset is not None and not books:
-        raise ParameterError(f"the ledger has no data set {dataset!r}.")
-    writer = csv.writer(sys.stdout)
-    writer.writerow(["dataset", *_COLUMNS, "adjacency", "released_at", "dppl_version"])
-    for account in books:
-        for release in account.releases():
-            cells = [release[name] for name in (*_COLUMNS, "adjacency", "released_at", "dppl_version")]
-            writer.writerow(
-                [account.dataset, *[", ".join(figures(cell)) if isinstance(cell, dict) else cell for cell in cells]]
-            )
-
-
-for run in (create, show, export):
-    ledger.command()(command(run))
-
-
-def tell_charge(file: str | None, account: Ledger | None, guarantee: Guarantee, *, err: bool = False) -> None:
+def tell_charge(file: str | None, account: Ledger | None, guarantee: Guarantee) -> None:
     """Say what paid for a fit, and what is left there; nothing if nothing was charged."""
     if file is None or account is None or guarantee.ledger_entry is None:
         return
+    from dppl.statement.words import figures
+
     book = account.to_dict()
     (charge,) = (
         one for one in book["releases"] if guarantee.ledger_entry == f"{book['dataset']}, release {one['number']}"
     )
     cost, name = ", ".join(figures(charge["cost"])), printable(book["dataset"])
-    typer.echo(f"Charged: {cost}, to {name} in {_where(file)}, release {charge['number']}: {_balance(book)}.", err=err)
+    typer.echo(f"Charged: {cost}, to {name} in {_where(file)}, release {charge['number']}: {_balance(book)}.")
 
 
 def _balance(book: dict[str, Any]) -> str:
     """Return what an account may spend, has spent and has left."""
+    from dppl.statement.words import in_words, rounded_down
+
     adds = _ADDS if book["accounting"] == "gdp" and "mu" not in book["budget"] else ""
     left = rounded_down(book["left"], book["budget"])
     return f"budget {in_words(book['budget'])}; spent {in_words(book['spent'])}; left {left}{adds}"
@@ -173,8 +153,9 @@ def _where(file: str) -> str:
 
 
 def _table(releases: list[dict[str, Any]]) -> Table:
-    """Return a table that fits into 80 columns, with date, cost and file; `export` has all there is."""
+    """Return a table that fits into 80 columns, with date, cost and file; `--csv` has all there is."""
     from dppl.kernel.privacy.ledger import RELEASED
+    from dppl.statement.words import figures
 
     table = Table()
     for heading in ("no.", "date (UTC)", "release", "cost", "file (sha256)"):

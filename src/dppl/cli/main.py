@@ -8,10 +8,10 @@ Exit codes::
     3    budget: the mechanism cannot spend it
     4    input: a table, label, class list, model file or ledger that cannot be used
     5    audit: a violation was found
-    6    bench, continual: some cells failed
+    6    bench: some cells failed
     130  interrupted
     141  the reader of stdout went away
-    143  told to end by SIGTERM; 129 by SIGHUP
+    143  terminated by SIGTERM; 129 by SIGHUP
 
 No exception reaches the user as a traceback, because tracebacks can show private values; with DPPL_DEBUG=1 those of
 bugs do. Python warnings are not shown either: whether one appears may depend on private records.
@@ -33,8 +33,8 @@ import typer
 
 from dppl._progress import shown_by
 from dppl._version import __version__
-from dppl.cli._commands import SETTINGS, Commands
 from dppl.cli._output import STDOUT, printable
+from dppl.cli._request import SETTINGS, Commands
 from dppl.errors import BudgetError, DpplError, ParameterError
 
 # The first type that fits decides.
@@ -68,109 +68,92 @@ def _end(number: int, _: object) -> None:
 
 
 class _Commands(Commands):
-    """The group of commands, with our own way to fail in the place of typer's."""
+    """The group of commands, with our own way to fail in place of typer's."""
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:
         """Run the command line `args` and exit."""
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            code = self._exit_code(arguments)
-        sys.exit(code)
-
-    def _exit_code(self, arguments: list[str]) -> int:
-        options: dict[str, str] = {}
+        code = 0
         try:
             # Commands say themselves who sees how far a fit is; several have the screen already.
-            with self.make_context("dppl", arguments, obj=options) as context, shown_by(None):
-                self.invoke(context)
+            with warnings.catch_warnings(), shown_by(None):
+                warnings.simplefilter("ignore")
+                with self.make_context("dppl", arguments) as context:
+                    self.invoke(context)
             sys.stdout.flush()  # here, so that a full disk or a closed pipe shows now and not after the last line
         except typer.Exit as stop:
-            return stop.exit_code
+            code = stop.exit_code
         except KeyboardInterrupt as stop:
-            how = "told to end" if isinstance(stop, _Ended) else "interrupted"
+            how = "terminated" if isinstance(stop, _Ended) else "interrupted"
             typer.echo(printable(" ".join([f"dppl: {how}.", *getattr(stop, "__notes__", [])])), err=True)
-            return 128 + stop.signal if isinstance(stop, _Ended) else _INTERRUPTED
+            code = 128 + stop.signal if isinstance(stop, _Ended) else _INTERRUPTED
         except BrokenPipeError:
             _forget_stdout()
-            return _BROKEN_PIPE
+            code = _BROKEN_PIPE
         except Exception as error:
-            return _report(error, options)
-        return 0
+            code, message = _report(error)
+            typer.echo(f"dppl: error: {printable(' '.join(message.split()))}", err=True)
+        sys.exit(code)
 
 
-def _report(error: Exception, options: Mapping[str, str]) -> int:
-    """Print the one line that says what `error` means to a user; return its exit code."""
+def _report(error: Exception) -> tuple[int, str]:
+    """Return the exit code of an error, and the line that says what it means to a user."""
     if hasattr(error, "format_message"):  # typer's usage errors; their module differs between its versions
-        return _fail(_usage_message(error), 2)
+        text, context = str(error.format_message()), getattr(error, "ctx", None)
+        if context is not None:
+            text = text.rstrip(".")
+            text += f"{'' if text.endswith('?') else '.'} Try: {context.command_path} --help"
+        return 2, text
     for kind, code in _CODES:
         if isinstance(error, kind):
-            return _fail(_message(error, options), code)
+            return code, _message(error, getattr(error, "typed", {}))
     if os.environ.get("DPPL_DEBUG") == "1":
         traceback.print_exception(error)
-    return _fail(
+    return 1, (
         f"{type(error).__name__}. This is a bug in dppl; please report it. DPPL_DEBUG=1 shows where it happened, "
-        "and may show private values.",
-        1,
+        "and may show private values."
     )
 
 
-def _usage_message(error: Any) -> str:
-    text = error.format_message()
-    context = getattr(error, "ctx", None)
-    if context is None:
-        return str(text)
-    text = text.rstrip(".")
-    return f"{text}{'' if text.endswith('?') else '.'} Try: {context.command_path} --help"
-
-
-def _message(error: Exception, options: Mapping[str, str]) -> str:
+def _message(error: Exception, typed: Mapping[str, str]) -> str:
+    """Return what an error says, with what is typed for parameters of the library."""
+    text = str(error)
     if isinstance(error, MemoryError):
         return "not enough memory."  # NumPy's text would name the shape of a private array
-    if isinstance(error, OSError):
-        broken = _forget_stdout_if_broken()
-        if error.strerror:
-            name = STDOUT if error.filename is None and (broken or _raised_by_printing(error)) else error.filename
-            where = "" if name is None else f"{name}: "
-            return " ".join([f"{where}{error.strerror}.", *getattr(error, "__notes__", [])])
-    text = _as_typed(error, options) if isinstance(error, DpplError) else str(error)
+    if isinstance(error, OSError) and error.strerror:
+        name = error.filename
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _forget_stdout()
+            name = name or STDOUT
+        if name is None and _raised_by_printing(error):
+            name = STDOUT
+        text = f"{'' if name is None else f'{name}: '}{error.strerror}."
+    elif isinstance(error, DpplError):
+        if error.parameter is not None:
+            # Of a parameter within an object, such as ``public.rows``, the part that the command has.
+            parts = (error.parameter, *reversed(error.parameter.split(".")))
+            if called := next((typed[part] for part in parts if part in typed), None):
+                text = called + error.text.removeprefix(error.parameter)
+                if error.suggestion is not None:
+                    text += f" Try {called} {shlex.quote(error.suggestion)}"
+        text = _FOR_PYTHON.sub(lambda one: _as_typed(one, typed), text)
     return " ".join([text, *getattr(error, "__notes__", [])])
 
 
-def _as_typed(error: DpplError, options: Mapping[str, str]) -> str:
-    """Return a message of the library with the options of the command in the place of parameters."""
-    text, parameter = str(error), error.parameter
-    if parameter is not None:
-        # Of a parameter within an object, such as ``public.rows``, the part that the command has.
-        flags = [options[part] for part in (parameter, *reversed(parameter.split("."))) if part in options]
-        if flags:
-            text = flags[0] + error.text.removeprefix(parameter)
-            if error.suggestion is not None:
-                text += f" Try {flags[0]} {shlex.quote(error.suggestion)}"
-    return _FOR_PYTHON.sub(lambda found: f"{options[found[1]]} {found[2]}" if found[1] in options else found[0], text)
-
-
 def _raised_by_printing(error: OSError) -> bool:
-    """Tell whether what prints raised an error, which then names no file."""
+    """Return whether what prints raised an error, which then names no file."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_globals["__name__"].partition(".")[0] in ("click", "rich", "typer") or frame.f_code.co_name == (
-        "_exit_code"
-    )
+    return frame.f_globals["__name__"].partition(".")[0] in ("click", "rich", "typer") or frame.f_code.co_name == "main"
 
 
-def _fail(message: str, code: int) -> int:
-    line = printable(" ".join(message.split()))
-    typer.echo(f"dppl: error: {line}", err=True)
-    return code
-
-
-def _forget_stdout_if_broken() -> bool:
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _forget_stdout()
-        return True
-    return False
+def _as_typed(one: re.Match[str], typed: Mapping[str, str]) -> str:
+    """Return ``NAME='VALUE'`` as it is typed: as an option of its own, or of the method."""
+    name, value = one.groups()
+    if name in typed:
+        return f"{typed[name]} {value}"
+    return f"{typed['options']} {name}={value}" if "options" in typed else one[0]
 
 
 def _forget_stdout() -> None:
@@ -188,8 +171,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(asked: bool) -> None:
+    if asked:
         typer.echo(f"dppl {__version__}")
         raise typer.Exit
 
@@ -216,7 +199,7 @@ def _main(
 
 def run() -> None:
     """Entry point of the command `dppl`."""
-    for name in ("SIGTERM", "SIGHUP"):  # told to end, or the terminal is gone
+    for name in ("SIGTERM", "SIGHUP"):  # asked to end, or the terminal is gone
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)

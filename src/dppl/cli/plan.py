@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.table import Table as Grid
 
-from dppl.cli._groups import METHODS, Budget
+from dppl import io
+from dppl.cli._groups import METHODS, Budget, say_if_weak
 from dppl.cli._output import console, print_json, printable
-from dppl.cli._paths import check_inputs, check_output, check_table, require_labels
+from dppl.cli._paths import check_inputs, require_labels
 from dppl.cli._progress import working
 from dppl.cli._request import flag, option, request
-from dppl.errors import ParameterError
-from dppl.estimators.registry import Method
-from dppl.io import read_table
 
 if TYPE_CHECKING:
     from dppl.planning import BudgetPlan
-    from dppl.planning.plan import Describe
 
 
 @request("n_classes", "n_records", "smallest", "encoder", "epsilon", "delta")
@@ -51,10 +46,6 @@ class Plan:
     rehearsal: Path | None = option(
         "TABLE", "Public embeddings of a similar kind, with labels: simulated fits in place of the model.", None
     )
-    public: Path | None = option("TABLE", "Public rows for the rehearsal.", None)
-    runs: int = option("N", "Simulated fits of a rehearsal. Default 5.", 5, min=1)
-    out: Path | None = option("FILE", "Figure of recall by class size: .png, .svg or .html. Needs the extra lab.", None)
-    force: bool = flag("Replace the output file if it exists.")
     json: bool = flag("Print JSON.")
 
 
@@ -70,32 +61,22 @@ def plan(request: Plan) -> None:
         --encoder minilm --describe names --epsilon 1 --delta 1e-6
 
       dppl plan --n-classes 77 --n-records 9000 --n-features 384 \
-        --epsilon 1 --delta 1e-6 --ceiling 0.9 --out plan.png
+        --epsilon 1 --delta 1e-6 --ceiling 0.9
 
       dppl plan --n-classes 10 --n-records 400 --smallest 10 --mu 0.5 \
         --rehearsal similar.npz
     """
-    from dppl.estimators import PublicData
-    from dppl.planning import plan_budget  # here, because the help of a command needs no SciPy
+    import numpy as np
 
-    figure = importlib.import_module("dppl.lab.experiments.plan_figure")
+    from dppl.planning import plan_budget
 
-    if request.out is not None:
-        if request.out.suffix.lower() not in figure.SUFFIXES:
-            raise ParameterError(f"--out must end in {', '.join(figure.SUFFIXES)}; got {request.out.name!r}.")
-        check_output(request.out, (request.rehearsal, request.public), force=request.force)
-    if request.rehearsal is None and request.public is not None:
-        raise ParameterError("belongs to --rehearsal; without it it has no effect.", parameter="public")
-    budget = request.budget.spent()
-    rehearsal, public = None, None
-    for path in (request.rehearsal, request.public):
-        check_inputs(path)
-        check_table(path)
-    if request.rehearsal is not None:
-        table = read_table(request.rehearsal)
-        rehearsal = np.asarray(table), require_labels(table, request.rehearsal)
-    if request.public is not None:
-        public = PublicData(np.asarray(read_table(request.public, y=None)))
+    budget, table = request.budget.spent(), request.rehearsal
+    check_inputs(table, tables=True)
+    rehearsal = None
+    if table is not None:
+        rows = io.read_table(table)
+        rehearsal = np.asarray(rows), require_labels(rows, table)
+    how: Any = {"method": request.method, "describe": request.describe}
     with working("planning"):
         expected = plan_budget(
             budget,
@@ -105,15 +86,11 @@ def plan(request: Plan) -> None:
             n_features=request.n_features,
             encoder=request.encoder,
             n_public=request.n_public,
-            method=cast(Method, request.method),
             ceiling=request.ceiling,
-            describe=cast("Describe", request.describe),
             rehearsal=rehearsal,
-            public=public,
-            runs=request.runs,
+            **how,
         )
-    if request.out is not None:
-        figure.save_plan(expected, request.out)
+    say_if_weak(budget)
     if request.json:
         print_json(expected.to_dict())
     else:

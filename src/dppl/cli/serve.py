@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import typer
 
+from dppl.cli._groups import named_values
 from dppl.cli._paths import check_inputs
 from dppl.cli._progress import working
 from dppl.cli._request import argument, flag, option, request
-from dppl.encoders.load import Device
 from dppl.errors import ParameterError
-from dppl.serve import Limits
-
-_DEFAULT = Limits()
 
 
 @request("host", "port", "token", "encoder", "device", "embeddings_only")
@@ -32,11 +30,12 @@ class Serve:
     encoder: str | None = option("URI", "Where the encoder of a single model is. Default: as it names it.", None)
     device: str = option("auto|cpu|cuda", "Where the encoder runs. Default auto.", "auto")
     embeddings_only: bool = flag("Load no encoder; answer for embeddings.")
-    max_bytes: int = option("N", "Bytes of a request. Default 16 MiB.", _DEFAULT.body_bytes, min=1)
-    max_items: int = option("N", "Items of a request. Default 256.", _DEFAULT.items, min=1)
-    max_pixels: int = option("N", "Pixels of an image. Default 40 million.", _DEFAULT.pixels, min=1)
-    max_seconds: float = option("S", "Seconds until a prediction is given up. Default 30.", _DEFAULT.seconds, min=0.1)
-    max_requests: int = option("N", "Predictions at a time. Default 64.", _DEFAULT.requests, min=1)
+    limits: list[str] = option(
+        "NAME=N",
+        "What a request may ask; may be repeated. body_bytes: its size, 16 MiB by default. items: 256. pixels of an "
+        "image: 40 million. seconds until a prediction is given up: 30. requests: predictions at a time, 64.",
+        (),
+    )
 
 
 def serve(request: Serve) -> None:
@@ -52,7 +51,7 @@ def serve(request: Serve) -> None:
       dppl serve intents.safetensors digits.safetensors --port 9000
       dppl serve my.safetensors --host 0.0.0.0 --token token.txt
     """
-    from dppl.serve import listen, open_model  # here, because the help of a command needs no scikit-learn
+    from dppl.serve import Limits, listen, open_model
     from dppl.serve import serve as run
     from dppl.serve.server import read_token
 
@@ -63,16 +62,10 @@ def serve(request: Serve) -> None:
     if encoder is not None and (len(models) > 1 or request.embeddings_only):
         raise ParameterError("is for a single model, and not for one of embeddings only.", parameter="encoder")
     secret = None if request.token is None else read_token(request.token)
-    limits = Limits(
-        body_bytes=request.max_bytes,
-        items=request.max_items,
-        pixels=request.max_pixels,
-        seconds=request.max_seconds,
-        requests=request.max_requests,
-    )
+    limits = Limits(**named_values(request.limits, "limits", [one.name for one in fields(Limits)]))
     # Before an encoder is loaded, which takes seconds.
     with listen(request.host, request.port, has_token=secret is not None) as listening:
         with working("loading the models"):
-            how: Any = {"device": cast(Device, request.device), "embeddings_only": request.embeddings_only}
+            how: Any = {"device": request.device, "embeddings_only": request.embeddings_only}
             served = [open_model(path, encoder, **how) for path in models]
         run(served, listening, token=secret, limits=limits, ready=typer.echo)

@@ -11,45 +11,57 @@ import typer
 from rich.padding import Padding
 from rich.table import Table
 
-from dppl import _validate
-from dppl._files import write_atomically
-from dppl.cli._groups import Items
-from dppl.cli._output import console, in_columns, print_json, printable
-from dppl.cli._paths import check_inputs, check_output, opened_pool
+from dppl import _validate, io
+from dppl.cli._groups import how_to_read
+from dppl.cli._output import console, in_columns, note, print_json, printable
+from dppl.cli._paths import check_inputs, check_output
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
-from dppl.io import Source
-from dppl.kernel.privacy import Guarantee
-from dppl.statement import model_card, words
-from dppl.statement.data import content, describe
-from dppl.statement.pictures import contact_sheet, selected_items
 
 _NAMES = 20
+_PAGES = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".json": "json"}
 
 
-@request("json", "card", "license", "delta", "public")
+@request("json", "card", "out", "delta", "public")
 class Show:
     """What `dppl show` is asked."""
 
     model: Path = argument("MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`.")
     json: bool = flag("Print JSON.")
     card: bool = flag("Print a model card: Markdown with YAML front matter, for a model hub.")
-    license: str | None = option("ID", "With --card: licence of the model, such as apache-2.0. Default unknown.", None)
+    out: Path | None = option(
+        "FILE",
+        "Page to write: .html, .md or .json. With --public images a .png of those that the model selected, one row per "
+        "class.",
+        None,
+    )
     delta: float | None = option("D", "Another delta at which to give epsilon.", None)
     public: Path | None = option(
         "POOL",
         "Public images or texts among which a model of public rows selected; shows those that it selected.",
         None,
     )
-    sheet: Path | None = option("FILE", "PNG to write for --public images: one row per class.", None)
-    items: Items
+    read: list[str] = option(
+        "NAME=VALUE", "How POOL is read, as by `dppl embed`; x names its column of texts or images.", ()
+    )
+    results: list[Path] = option(
+        "FILE", "For the page: what `dppl evaluate --json` printed, or `dppl bench` wrote; one of each kind.", ()
+    )
+    ledger: str | None = option(
+        "FILE", "For the page: ledger that paid for the model; only the account of its data set is shown.", None
+    )
+    by: str | None = option("NAME", "For the page: who made the model.", None)
     force: bool = flag("Replace the output file if it exists.")
 
 
 def show(request: Show) -> None:
     """Show a model: its classes, its guarantee in words and numbers, and every release behind it.
 
-    Reading a model file runs no code from it.
+    Reading a model file runs no code from it. With --out FILE.html it writes a
+    page for people: one file without scripts that needs no network. A model
+    file holds nothing private, and so does a page of it alone. What --results
+    says was measured by whoever ran the command: the guarantee does not cover
+    it, and a page with results on private records must not be published.
 
     For example:
 
@@ -57,42 +69,84 @@ def show(request: Show) -> None:
       dppl show my.safetensors --delta 1e-7
       dppl show my.safetensors --json
       dppl show my.safetensors --card > README.md
+      dppl show my.safetensors --out my.html --ledger ledger.db
+      dppl show my.safetensors --out my.html --results test.json
       dppl show my.safetensors --public sentences.txt
-      dppl show my.safetensors --public photos/ --sheet chosen.png
+      dppl show my.safetensors --public photos/ --out chosen.png
     """
-    model, delta, public = request.model, request.delta, request.public
-    if request.json and request.card:
-        raise ParameterError("--json and --card are two forms of one text; choose one.")
-    if delta is not None:
-        if request.card or public is not None:
-            raise ParameterError("--delta adds a number to the statement or to --json; leave --card and --public out.")
-        _validate.open_unit(delta=delta)
-    if public is not None and (request.json or request.card):
+    model, delta, out, public = request.model, request.delta, request.out, request.public
+    forms = [name for name in ("json", "card", "out") if getattr(request, name)]
+    if len(forms) > 1:
+        raise ParameterError("--json, --card and --out are forms of one text; choose one.")
+    if public is not None and forms not in ([], ["out"]):
         raise ParameterError("--public shows texts or images; leave --json and --card out.")
-    if public is None and (request.sheet or request.items.x or request.items.read):
-        raise ParameterError("--sheet, --x and --read go with --public POOL; name it too.")
-    if request.license is not None and not request.card:
-        raise ParameterError("--license stands in a model card; add --card.")
-    if public is not None:
-        check_inputs(public)
-        _show_selected(model, opened_pool(public, request.items), public, request.sheet, force=request.force)
-    elif request.card:
-        card = model_card(describe(model), sha256=_hash(model), license=request.license or "unknown")
-        typer.echo(card, nl=False)
-    elif request.json:
-        print_json(whole(model, delta))
+    if delta is not None and (forms not in ([], ["json"]) or public is not None):
+        raise ParameterError("--delta adds a number to the statement or to --json; leave the other options out.")
+    if request.read and public is None:
+        raise ParameterError("--read goes with --public POOL; name it too.")
+    if (request.results or request.ledger or request.by) and out is None:
+        raise ParameterError("--results, --ledger and --by say what is on a page; add --out FILE.html.")
+    check_inputs(model, public, *request.results)
+    if out is not None:
+        if out.suffix.lower() not in _PAGES and not (public and out.suffix.lower() == ".png"):
+            raise ParameterError(f"--out must end in {', '.join(_PAGES)}, or with --public images in .png; got {out}.")
+        account = [] if request.ledger is None or "://" in request.ledger else [Path(request.ledger)]
+        check_output(out, (model, public, *request.results, *account), force=request.force)
+    pool = None if public is None else _pool(public, request.read)
+    if pool is not None and (out is None or out.suffix.lower() == ".png"):
+        _show_selected(model, pool, public, out, force=request.force)
+    elif out is not None:
+        _write_page(request, pool, out)
     else:
-        _print(describe(model), _hash(model), delta)
+        if delta is not None:
+            _validate.open_unit(delta=delta)
+        from dppl.statement import model_card  # here, because the help of a command needs no scikit-learn
+        from dppl.statement.data import describe
+
+        description, sha256 = describe(model), hashlib.sha256(model.read_bytes()).hexdigest()
+        if request.json:
+            print_json(_whole(description, sha256, delta))
+        elif request.card:
+            typer.echo(model_card(description, sha256=sha256), nl=False)
+        else:
+            _print(description, sha256, delta)
 
 
-def whole(model: Path, delta: float | None = None) -> dict[str, Any]:
+def _write_page(request: Show, pool: io.Source | None, out: Path) -> None:
+    """Write a page about a model."""
+    from dppl._files import write_atomically
+    from dppl.statement import make_report
+
+    made = make_report(request.model, results=request.results, ledger=request.ledger, public=pool, by=request.by)
+    if made.dict()["evaluation"] is not None:
+        note("figures computed on private records are not covered by the model's guarantee.")
+    text = getattr(made, _PAGES[out.suffix.lower()])()
+    write_atomically(out, text.encode("utf-8"), overwrite=request.force)
+    typer.echo(f"Page: {printable(out)}")
+
+
+def _pool(public: Path, read: list[str]) -> io.Source:
+    """Open the images or texts among which a model of public rows selected."""
+    how = how_to_read(read, ("x", "id", "kind", "split", "encoding", "delimiter"))
+    if "kind" not in how and io.holds_embeddings(public):
+        raise ParameterError(f"--public must be the images or texts themselves; {public} holds embeddings of them.")
+    columns = io.Columns(how.pop("x", None), id=how.pop("id", None))
+    return io.open_source(public, columns=columns, **how)
+
+
+def _whole(description: dict[str, Any], sha256: str, delta: float | None) -> dict[str, Any]:
     """Return everything that a model file says, and what follows from it, JSON-ready."""
-    description = describe(model)
+    from dppl.kernel.privacy import Guarantee
+
     implied = Guarantee.from_dict(description["guarantee"]).implied(delta)
-    return {**description, "implied": implied, "file_sha256": _hash(model)}
+    return {**description, "implied": implied, "file_sha256": sha256}
 
 
 def _print(description: dict[str, Any], sha256: str, delta: float | None) -> None:
+    from dppl.kernel.privacy import Guarantee
+    from dppl.statement import words
+    from dppl.statement.data import content
+
     screen, said = console(), content(description, sha256=sha256, delta=delta)
     model, guarantee = said["model"], said["guarantee"]
     classes = model["classes"]
@@ -130,30 +184,29 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
             screen.print(table)
 
 
-def _show_selected(file: Path, source: Source, public: Path, sheet: Path | None, *, force: bool) -> None:
+def _show_selected(file: Path, source: io.Source, public: Path | None, out: Path | None, *, force: bool) -> None:
     """Print the public texts that a model selected, or draw the images."""
-    if (source.modality == "image") != (sheet is not None):
+    from dppl._files import write_atomically
+    from dppl.statement.data import describe
+    from dppl.statement.pictures import contact_sheet, selected_items
+
+    if (source.modality == "image") != (out is not None):
         raise ParameterError(
-            f"{public} holds images; add --sheet FILE.png to draw those that were selected."
-            if sheet is None
-            else f"{public} holds texts, which are printed; leave --sheet out."
+            f"{public} holds images; add --out FILE.png to draw those that were selected."
+            if out is None
+            else f"{public} holds texts, which are printed; leave --out out."
         )
-    if sheet is not None:
-        check_output(sheet, (file, public), force=force, option="--sheet")
+    assert public is not None
     selected = selected_items(describe(file), source, public)
     rows = [(name, [item for _, item in items]) for name, items in selected]
-    if sheet is not None:
-        write_atomically(sheet, contact_sheet(rows), overwrite=force)
-        typer.echo(f"Selected images: {printable(sheet)}")
+    if out is not None:
+        write_atomically(out, contact_sheet(rows), overwrite=force)
+        typer.echo(f"Selected images: {printable(out)}")
         return
     table = Table("class", "selected public texts")
     for name, texts in rows:
         table.add_row(printable(name), _lines(texts))
     console().print(table)
-
-
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _releases(releases: list[dict[str, Any]]) -> Table:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from dppl import _validate
 from dppl.errors import ParameterError
-from dppl.kernel.privacy import Budget, PureDP
-from dppl.kernel.privacy.guarantee import ADJACENCIES, Adjacency
 
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier
+    from dppl.kernel.privacy import Budget
+    from dppl.kernel.privacy.guarantee import Adjacency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Entry:
     method: str | None = None  # What commands, configurations and results files call it. None where they use `name`.
     label: str | None = None  # What tables and figures call it. None where they use `name`.
     hint: str = ""  # what it does, for help texts
-    adjacencies: tuple[str, ...] = ADJACENCIES  # relations of neighbours that it offers
+    adjacencies: tuple[str, ...] = ("add-remove", "replace-one")  # relations of neighbours that it offers
     pure: bool = False  # whether it spends budgets of pure DP
 
     def load(self) -> type[EmbeddingClassifier]:
@@ -109,6 +109,9 @@ def method_for(budget: Budget, adjacency: Adjacency = "add-remove") -> str:
     >>> method_for(ZCDP(0.5)), method_for(PureDP(1.0)), method_for(ZCDP(0.5), "replace-one")
     ('softmax', 'public', 'mean')
     """
+    from dppl.kernel.privacy import PureDP  # here, since helps name methods and need no NumPy
+    from dppl.kernel.privacy.guarantee import ADJACENCIES
+
     _validate.one_of(ADJACENCIES, adjacency=adjacency)
     return next(
         method
@@ -125,7 +128,8 @@ def estimator_of(method: str, budget: Budget, classes: Any, /, **options: Any) -
     known = sorted(set(entry.parameters) - {"budget", "classes", "public", "random_state"})
     for name in options:
         if name not in (*known, "public", "random_state"):
-            raise ParameterError(
-                f"must be parameters of {entry.name}: {', '.join(known)}; got {name!r}.", parameter="options"
-            )
-    return entry.load()(budget, classes).set_params(**options)
+            listed = ", ".join(known)
+            raise ParameterError(f"must be parameters of {entry.name}: {listed}; got {name!r}.", parameter="options")
+    whole = {name: value for name, value in options.items() if "__" not in name}
+    model = entry.load()(budget, classes, **whole)
+    return model if whole == options else model.set_params(**options)

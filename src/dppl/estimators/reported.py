@@ -23,7 +23,7 @@ class Reported:
         Parameters
         ----------
         results : path, mapping or sequence of them, default=()
-            Files of `dppl evaluate --json`, and of `dppl bench run` or `dppl continual run`. What they say is not
+            Files of `dppl evaluate --json`, and of `dppl bench`. What they say is not
             covered by the guarantee.
         ledger : Ledger or path, default=None
             That paid for the model.

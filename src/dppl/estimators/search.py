@@ -52,7 +52,7 @@ def _of_best(name: str) -> Callable[..., Any]:
 
 @parameters
 class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    r"""Fit the best of several candidates, found by a private score on held-out records.
+    r"""Fit the best of several candidates by a private score on held-out records.
 
     Each record goes by the toss of a coin into a training or a validation part. A run draws a candidate at random, fits
     it on the one and scores it on the other with Gaussian noise. The number of runs is random and must stay
@@ -174,7 +174,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             facts = public_facts(X)
             guarantee = self._guarantee(promises, budget, rho, scoring)
             fixed = {name: one for name, one in self.estimator.get_params(deep=False).items() if name not in _FIXED}
-            told = {
+            recorded = {
                 "estimator": fixed,
                 "candidates": [as_json(one) for one in candidates],
                 "mean_runs": int(self.mean_runs),
@@ -182,14 +182,14 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 "validation_share": probability(self.validation_share),
             }
             name = f"{type(self).__name__}({type(self.estimator).__name__})"
-            charged_guarantee, entry = charge(ledger, partition, guarantee, name, told)
+            charged_guarantee, entry = charge(ledger, partition, guarantee, name, recorded)
 
             def learn(number: int, measure: Measure) -> EmbeddingClassifier:
                 fitted: EmbeddingClassifier = clone(models[number])
                 fitted._learn(plans[number], facts, guarantee, measure)
                 return fitted
 
-            # The number of runs is secret, so nobody is told when one of them ends.
+            # The number of runs is secret, so nobody sees when one of them ends.
             with charged(entry), shown_by(None), np.errstate(all="ignore"):
                 records = private.records(
                     classes, unknown_labels=self.estimator.unknown_labels, adjacency=adjacency, max_classes=most

@@ -1,15 +1,20 @@
 """Tables of embeddings, and raw images and texts that become them: sources of records, decoding, and shards."""
 
-from dppl.io.labels import read_classes
-from dppl.io.messages import load_messages
-from dppl.io.person_ids import read_ids
-from dppl.io.pipeline import Embedded, embed, embed_windows
-from dppl.io.records import Columns, Record, Source
-from dppl.io.sample import Sample, load_sample
-from dppl.io.sorting import sort_table
-from dppl.io.sources import KINDS, has_columns, holds_embeddings, open_source
-from dppl.io.tables import EmbeddingTable, PartedTable, read_parts, read_table
-from dppl.io.writing import PERSON, ROWS, convert_table, write_table
+from typing import TYPE_CHECKING
+
+from dppl._lazy import lazy
+
+if TYPE_CHECKING:
+    from dppl.io.labels import read_classes
+    from dppl.io.messages import load_messages
+    from dppl.io.person_ids import read_ids
+    from dppl.io.pipeline import Embedded, embed, embed_windows
+    from dppl.io.records import Columns, Record, Source
+    from dppl.io.sample import Sample, load_sample
+    from dppl.io.sorting import sort_table
+    from dppl.io.sources import KINDS, has_columns, holds_embeddings, open_source
+    from dppl.io.tables import EmbeddingTable, PartedTable, read_parts, read_table
+    from dppl.io.writing import PERSON, ROWS, convert_table, write_table
 
 __all__ = [
     "KINDS",
@@ -37,3 +42,19 @@ __all__ = [
     "sort_table",
     "write_table",
 ]
+
+# Arrow and its file systems take as long to import as NumPy, and no help of a command needs them.
+_HOMES = {
+    "read_classes": "dppl.io.labels",
+    "load_messages": "dppl.io.messages",
+    "read_ids": "dppl.io.person_ids",
+    **dict.fromkeys(["Embedded", "embed", "embed_windows"], "dppl.io.pipeline"),
+    **dict.fromkeys(["Columns", "Record", "Source"], "dppl.io.records"),
+    **dict.fromkeys(["Sample", "load_sample"], "dppl.io.sample"),
+    "sort_table": "dppl.io.sorting",
+    **dict.fromkeys(["KINDS", "has_columns", "holds_embeddings", "open_source"], "dppl.io.sources"),
+    **dict.fromkeys(["EmbeddingTable", "PartedTable", "read_parts", "read_table"], "dppl.io.tables"),
+    **dict.fromkeys(["PERSON", "ROWS", "convert_table", "write_table"], "dppl.io.writing"),
+}
+
+__getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""What was measured of a model or its method: `dppl evaluate --json`, `dppl bench run` and `dppl continual run`.
+"""What was measured of a model or its method: `dppl evaluate --json` and `dppl bench`.
 
 No guarantee covers these numbers: they say how good a model is, and depend on the records that somebody measured on.
 """
@@ -19,7 +19,7 @@ __all__ = ["accuracy_over_budget", "evaluation_of", "read_evidence"]
 _SHARES = ("accuracy", "chance")
 _SHARES_OR_NONE = ("balanced_accuracy", "minority_accuracy")
 _COUNTS = ("n", "n_unknown_labels", "n_unusable")
-_WRITERS = "`dppl evaluate --json`, `dppl bench run` or `dppl continual run`"
+_WRITERS = "`dppl evaluate --json` or `dppl bench`"
 
 
 def read_evidence(path: Path) -> dict[str, Any] | list[dict[str, Any]]:

@@ -110,7 +110,7 @@ def make_report(
     model : classifier or path
         A fitted one of dppl, such as `SoftmaxPrototypes`, `PrivateClassifier` or `SparseFinetuner`, or its file.
     results : path, mapping or sequence of them, default=()
-        Files of `dppl evaluate --json` and of `dppl bench run` or `dppl continual run`, or what the first prints. At
+        Files of `dppl evaluate --json` and of `dppl bench`, or what the first prints. At
         most one evaluation and one experiment.
     ledger : Ledger or path or str, default=None
         That paid for the model; of a path or URL only its account is shown.

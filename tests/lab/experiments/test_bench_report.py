@@ -158,9 +158,9 @@ def test_the_report_says_once_by_which_commands_it_was_made(report):
     assert text.count("Made by") == page.count("Made by") == 1
     assert text.index("Made by") < text.index("\n## ")
     for command in (
-        f"`dppl bench report {results} --out {folder}`",
-        f"`dppl bench run r --out {results}`",
-        f"`dppl bench run 'my experiments/r.yaml' --data data --out {results}`",
+        f"`dppl bench {results} --out {folder}`",
+        f"`dppl bench r --out {results}`",
+        f"`dppl bench 'my experiments/r.yaml' --data data --out {results}`",
     ):
         assert text.count(command) == 1
 

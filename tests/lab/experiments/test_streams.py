@@ -452,8 +452,8 @@ def report(tmp_path, drawn):
 def test_the_report_shows_tasks_budgets_time_and_storage(run, report):
     told = {**HALVES, "told": [False, True]}
     text, files = report(run(streams=[told], budgets=[APPROX, "non-private"], seeds=2))
-    assert "`dppl continual report " in text
-    assert "`dppl continual run mine.yaml --out " in text
+    assert "`dppl bench " in text
+    assert "`dppl bench mine.yaml --out " in text
     stem = "blobs-none-2-tasks-class-incremental-ir-1"
     assert {f"{kind}-{stem}.png" for kind in ("average-accuracy", "forgetting", "tasks")} <= files
     assert "| non-private |" in text

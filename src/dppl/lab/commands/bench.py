@@ -1,15 +1,15 @@
-"""`dppl bench`: compare methods over budgets, data sets and class sizes, and draw what came out."""
+"""`dppl bench`: compare methods over budgets, data sets, class sizes and streams, and draw what came out."""
 
 from __future__ import annotations
 
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from dppl.cli._output import console, note, printable
+from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 from dppl.lab.experiments.cells import check_cells
 from dppl.lab.experiments.config import NO_NOISE, NON_PRIVATE, Cell, Experiment, load_experiment
@@ -22,48 +22,41 @@ _CELLS_FAILED = 6
 # Seconds between two lines that say how much time is left.
 _EVERY = 10.0
 
-bench = typer.Typer(
-    name="bench",
-    help="Compare methods over budgets, data sets and class sizes; for research, on data that needs no protection.",
-    no_args_is_help=True,
-    add_completion=False,
-)
 
-# Options of every group that runs experiments.
-Data = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Folder that holds the data sets. Default: the configuration's.")
-]
-Jobs = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Processes. Default: one fewer than there are cores.")
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Check configuration, parameters and shapes; count what is left.")
-]
-ReportFolder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the report.", show_default=False)]
+@request()
+class Bench:
+    """What `dppl bench` is asked."""
+
+    experiment: str = argument(
+        "CONFIG|RESULTS",
+        "YAML file, or one of: quick, text, images, assistant, examples, few, paper; of streams of tasks continual, "
+        "continual-quick, continual-paper. Or a results file, whole or partial, to draw.",
+    )
+    out: Path | None = option(
+        "PATH",
+        "Results, one JSON object per line, by default CONFIG's name with .jsonl; or the folder for the report of "
+        "RESULTS.",
+        None,
+    )
+    data: Path | None = option("FOLDER", "Folder that holds the data sets. Default: the configuration's.", None)
+    jobs: int | None = option("N", "Processes. Default: one fewer than there are cores.", None, min=1)
+    dry_run: bool = flag("Check configuration, parameters and shapes; count what is left.")
 
 
-@bench.command()
-def run(
-    config: Annotated[
-        str,
-        typer.Argument(
-            metavar="CONFIG", help="YAML file, or one of: quick, text, images, assistant, examples, few, paper."
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Results, one JSON object per line. Default: CONFIG's name with .jsonl."),
-    ] = None,
-    data: Data = None,
-    jobs: Jobs = None,
-    dry_run: DryRun = False,
-) -> None:
-    r"""Run a grid of method, data set, public pool, budget, imbalance and seed.
+def bench(request: Bench) -> None:
+    r"""Compare methods, or classifiers of streams of tasks; for research, on data that needs no protection.
 
-    Each cell is one fit; its result is on disk before the next counts as done.
-    Run the same command again to continue after Ctrl-C or a crash: what is done
-    is never computed again, what failed is tried once more. Every number is
+    CONFIG is a grid of method, data set, public pool, budget, imbalance and
+    seed. Each cell is one fit; its result is on disk before the next counts as
+    done. Run the same command again to continue after Ctrl-C or a crash: what is
+    done is never computed again, what failed is tried once more. Every number is
     measured on test records, and no guarantee covers that.
+
+    RESULTS.jsonl with --out FOLDER draws the figures and tables of a results
+    file: report.md, report.html (one file with everything inside) and every
+    figure as PNG and SVG. What was tuned on private records is marked. Files of
+    an earlier report in FOLDER are replaced; a FOLDER with other files is
+    refused.
 
     A configuration is YAML:
 
@@ -111,17 +104,58 @@ def run(
     in N trials on private records. No guarantee covers that choice, and all
     tables and figures say so.
 
+    With streams, each cell learns a whole stream, task after task, and tests
+    the model after each task on the test rows of all tasks so far; methods are
+    classes of dppl.continual, and the task of a test row is not named:
+
+      streams:
+        - {of: banking77, kind: class-incremental, tasks: 11, told: \[false, true]}
+        - {of: banking77, kind: shuffled, tasks: \[11, 77]}
+        - {of: banking77, kind: blurry, tasks: 11, elsewhere: 0.3}
+        - {of: \[banking77, sample], kind: data-sets}
+        - cifar100-10x10                 # or imagenet-r-10x20, 5-dataset
+      methods:
+        - {method: ContinualPrototypes, accumulate: \[weighted, sum]}
+      budgets: \[{epsilon: \[1, 8], delta: 1.0e-5}, non-private]
+      seeds: 5
+      data: ../embeddings
+
+    Of your own data, rows (x) are a float array with a row for each record, and
+    labels (y) an array with a label for each; public is a list of files of rows
+    by the same encoder, without labels. ContinualDiscriminant reads public rows
+    where a data set names some, and ContinualDiscriminant-alone does not.
+
+    class-incremental gives each task classes of its own, in a random order;
+    shuffled spreads all classes over all tasks; blurry gives each task classes
+    of its own, and lets a share of the rows go anywhere; data-sets makes each
+    data set a task, with zeros added to rows of a narrower encoder. told: true
+    names the classes of each task to the method, as public knowledge. A method
+    whose tasks overlap spends the budget on each of them, and with in_all: true
+    on all of them together.
+
+    Benchmarks of the literature go by their names, and read folders of
+    embeddings in data: cifar100; imagenet-r, with x.npy and y.npy, of which a
+    random fifth is the test set (as of any data set with whole: true); mnist,
+    svhn, notmnist, fashion-mnist and cifar10. A budget of non-private is mu =
+    1e6.
+
     For example:
 
-      dppl bench run quick
-      dppl bench run text --data embeddings --jobs 4 --out text.jsonl
-      dppl bench run mine.yaml --dry-run
+      dppl bench quick
+      dppl bench quick.jsonl --out quick-report
+      dppl bench text --data embeddings --jobs 4 --out text.jsonl
+      dppl bench continual-quick
+      dppl bench mine.yaml --dry-run
     """
-    run_cells(load_experiment(config, data), out, jobs, dry_run=dry_run, group="bench")
+    config, out = request.experiment, request.out
+    if config.endswith(".jsonl"):
+        _report(Path(config), out)
+        return
+    _run(load_experiment(config, request.data), out, request.jobs, dry_run=request.dry_run)
 
 
-def run_cells(experiment: Experiment, out: Path | None, jobs: int | None, *, dry_run: bool, group: str) -> None:
-    """Run an experiment for a command of a group of this name, or count what is left of it."""
+def _run(experiment: Experiment, out: Path | None, jobs: int | None, *, dry_run: bool) -> None:
+    """Run an experiment, or count what is left of it."""
     results = Path(f"{experiment.name}.jsonl") if out is None else out
     if results.is_dir() or not results.parent.is_dir():
         raise ParameterError(f"--out must name a file in an existing folder; got {results}.")
@@ -144,37 +178,16 @@ def run_cells(experiment: Experiment, out: Path | None, jobs: int | None, *, dry
         f"Results: {results}",
         soft_wrap=True,
     )
-    screen.print(f"Figures and tables: dppl {group} report {results} --out FOLDER", soft_wrap=True)
+    screen.print(f"Figures and tables: dppl bench {results} --out FOLDER", soft_wrap=True)
     # A script sees from the exit code that some cells have no number.
     if summary.failed:
         raise typer.Exit(_CELLS_FAILED)
 
 
-@bench.command()
-def report(
-    results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="Results file that `dppl bench run` wrote, whole or partial.")
-    ],
-    out: ReportFolder,
-) -> None:
-    """Draw the figures and tables of a results file.
-
-    Writes report.md, report.html (one file with everything inside) and every
-    figure as PNG and SVG: accuracy over the budget for each imbalance ratio,
-    minority classes, and whatever else the results allow (encoders, public
-    pools and their size, top-K, class sizes, times). What was tuned on private
-    records is marked. Files of an earlier report in FOLDER are replaced; a
-    FOLDER with other files is refused.
-
-    For example:
-
-      dppl bench report quick.jsonl --out quick-report
-    """
-    report_to(results, out)
-
-
-def report_to(results: Path, out: Path) -> None:
+def _report(results: Path, out: Path | None) -> None:
     """Write the report of a results file to a folder."""
+    if out is None:
+        raise ParameterError(f"--out FOLDER is required to draw {results}.")
     if out.exists() and not out.is_dir():
         raise ParameterError(f"--out must name a folder; {out} is a file.")
     files = write_report(results, out)

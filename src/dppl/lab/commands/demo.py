@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from dppl._files import write_atomically
-from dppl.cli._output import console, print_json, print_promise
+from dppl.cli._output import console, print_promise
 from dppl.cli._progress import progress_bar
+from dppl.cli._request import option, request
 from dppl.errors import ParameterError
 from dppl.estimators import PublicData
 from dppl.io import Sample, load_messages, load_sample, write_table
@@ -52,42 +52,32 @@ _LEGEND = (
 )
 
 
-def demo(
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the model and the tables. Default: dppl-demo, or the next free dppl-demo-N."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print every accuracy, and the guarantee of the model, as JSON.")
-    ] = False,
-) -> None:
+@request()
+class Demo:
+    """What `dppl demo` is asked."""
+
+    out: Path | None = option(
+        "FOLDER", "Folder for the model and the tables. Default: dppl-demo, or the next free dppl-demo-N.", None
+    )
+
+
+def demo(request: Demo) -> None:
     """Train every method on built-in digits, compare them, and release one model.
 
     Takes under a minute and writes a new folder; nothing is overwritten.
     """
-    from dppl.prototypes import SoftmaxPrototypes  # here, because the help of a command needs no scikit-learn
+    from dppl.prototypes import SoftmaxPrototypes
 
-    folder = _new_folder(out)
+    folder = _new_folder(request.out)
     screen = console(markup=True)
     sample = load_sample()
-    if not as_json:
-        screen.print(f"[bold]Task.[/bold] {sample.description}\n")
+    screen.print(f"[bold]Task.[/bold] {sample.description}\n")
     with progress_bar("fitting", len(IMBALANCE_RATIOS) * len(_settings()) * SEEDS, public=True) as advance:
         cells = compare(sample, advance or (lambda: None))
     model = SoftmaxPrototypes(_RELEASED, classes=sample.classes, public=PublicData(sample.X_public))
     model.fit(sample.X, sample.y)
     accuracy = model.score(sample.X_test, sample.y_test)
     _write(folder, sample, model)
-    if as_json:
-        print_json(
-            {
-                "comparison": [cell.to_dict() for cell in cells],
-                "model": str(folder / "model.safetensors"),
-                "test_accuracy": accuracy,
-                "guarantee": model.guarantee_.to_dict(),
-            }
-        )
-        return
     _print_comparison(screen, sample, cells)
     screen.print(
         f"\n[bold]One model for release[/bold], {_RELEASED}; noise from the operating system: test accuracy "

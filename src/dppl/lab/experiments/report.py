@@ -93,10 +93,9 @@ def write_report(path: Path, folder: Path) -> list[Path]:
 
 
 def _head(path: Path, folder: Path, done: Sequence[Result], n_failed: int) -> Iterator[Part]:
-    group = "continual" if all("stream" in result["cell"] for result in done) else "bench"
-    runs = {(group, r["config"], *(["--data", r["data_folder"]] if r["data_folder"] else [])): None for r in done}
-    commands = [shlex.join(["dppl", one[0], "run", *one[1:], "--out", str(path)]) for one in runs]
-    made = shlex.join(["dppl", group, "report", str(path), "--out", str(folder)])
+    runs = {(r["config"], *(["--data", r["data_folder"]] if r["data_folder"] else [])): None for r in done}
+    commands = [shlex.join(["dppl", "bench", *one, "--out", str(path)]) for one in runs]
+    made = shlex.join(["dppl", "bench", str(path), "--out", str(folder)])
     n_tuned = sum(result["tuned"] for result in done)
     # Cells of one file may have been computed by several versions.
     versions = sorted({", ".join(f"{name} {version}" for name, version in r["software"].items()) for r in done})
@@ -117,7 +116,7 @@ def _head(path: Path, folder: Path, done: Sequence[Result], n_failed: int) -> It
         f"Budgets are placed by mu of Gaussian DP; the {AT_DELTA} of Gaussian noise is exact and rounded up. In ρ-zCDP "
         "mu = sqrt(2ρ), which is e on the x-axis of the DPPL papers' figures. An approximate budget stands at the mu "
         "of the Gaussian noise that it allows; a pure one allows none and stands at the sqrt(2ρ) that it implies."
-        + (_NOTIONS if group == "bench" else "")
+        + ("" if all("stream" in result["cell"] for result in done) else _NOTIONS)
     )
     yield Text(f"Software: {'; '.join(versions)}.")
 

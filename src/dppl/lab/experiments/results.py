@@ -76,7 +76,7 @@ def read_results(path: str | os.PathLike[str]) -> list[Result]:
     """
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"there is no results file {path}; `dppl bench run` and `dppl continual run` write one.")
+        raise InputError(f"there is no results file {path}; `dppl bench` writes one.")
     latest: dict[str, Result] = {}
     for result in _parse(_whole_lines(path.read_bytes()), path):
         if latest.get(result["key"], {}).get("status") != DONE or result["status"] == DONE:
