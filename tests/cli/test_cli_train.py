@@ -864,7 +864,8 @@ def test_large_images_on_a_sheet_do_not_fill_the_memory(photos, cli, monkeypatch
     assert cli(*train, "--public", "pool", *SELECT).exit_code == 0
     sizes = []
     monkeypatch.setattr(
-        "dppl.statement.pictures.contact_sheet", lambda rows: sizes.extend(image.size for _, row in rows for image in row) or b""
+        "dppl.statement.pictures.contact_sheet",
+        lambda rows: sizes.extend(image.size for _, row in rows for image in row) or b"",
     )
     assert cli("show", "m.safetensors", "--public", "pool", "--out", "chosen.png").exit_code == 0
     assert sizes == [(96, 72)] * 6

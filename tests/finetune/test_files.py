@@ -14,9 +14,9 @@ from dppl import GaussianDP, Ledger
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import SparseFinetuner, select_weights, tensor_file
 from dppl.finetune.checkpoint import Checkpoint
-from dppl.kernel.mechanisms import overheard
 from finetune.conftest import Trainer
 from loops import loop
+from overhearing import overheard
 
 MODEL, CHECKPOINT = "dppl_finetune", "dppl_checkpoint"
 CLASSES = ["a", "b", "c"]

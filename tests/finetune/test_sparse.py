@@ -14,9 +14,9 @@ from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError,
 from dppl.finetune import SparseFinetuner, model_file, select_weights, to_group_norm
 from dppl.finetune.gradients import NetworkGradients
 from dppl.finetune.trainer import DPTrainer
-from dppl.kernel.mechanisms import overheard
 from dppl.kernel.privacy.guarantee import A_STRICT_STOP
 from dppl.statement import make_report
+from overhearing import overheard
 
 CLASSES = ["a", "b", "c"]
 FULL = {"sampling_rate": 1.0, "batch_size": 40.0, "epochs": 5, "block": 40}

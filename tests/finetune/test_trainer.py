@@ -13,12 +13,13 @@ from dppl.errors import BudgetError, BudgetExceeded, InputError, LedgerError, Me
 from dppl.finetune import select_weights
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
-from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian, overheard
+from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian
 from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.kernel.privacy import Guarantee
 from dppl.testing import recorded, replayed
 from finetune.conftest import Trainer
 from loops import loop
+from overhearing import overheard
 
 NO_NOISE = GaussianDP(1e6)
 ROUGH = ApproxDP(5.0, 1e-5)

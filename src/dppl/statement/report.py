@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.reported import Reported
-from dppl.io import Source, holds_embeddings, open_source
+from dppl.io import Source, open_source
+from dppl.io.sources import holds_embeddings
 from dppl.statement.data import FORMAT, account_of, content, describe
 from dppl.statement.evidence import accuracy_over_budget, evaluation_of, read_evidence
 from dppl.statement.pictures import gallery_of, selected_items
