@@ -463,16 +463,17 @@ def sizes_by_records(patch):
     def masses(self, held):
         return queries.STEPS * np.bincount(held.codes[held.codes >= 0], minlength=self.n_classes)
 
-    patch.setattr(queries.ClassCounts, "_sum", masses)
+    patch.setattr(queries.ClassCounts, "exact", masses)
 
 
 def shortfalls_of_all_records(patch):
     """Let each record of a person count as one where predictions are added up."""
 
-    def of_records(self, held, gradient, weights, class_weights):
-        return gradient.shortfalls(held.again(gradient.lattice), held.codes, weights, class_weights[held.codes])
+    def of_records(self, held, lattice, weights, offsets, steps):
+        blocks = held.mapped.blocks(lattice)
+        return queries.SoftmaxGradient(lattice).shortfalls(blocks, held.codes, weights, steps[held.codes])
 
-    patch.setattr(queries.Shortfalls, "_sum", of_records)
+    patch.setattr(queries.Shortfalls, "exact", of_records)
 
 
 def count_records(patch):

@@ -24,7 +24,7 @@ from dppl.estimators.parameters import GROUPS, ROTATION, LatticeOptions, paramet
 from dppl.estimators.plan import Plan, Setting, Task
 from dppl.estimators.public_data import PublicData, PublicValues, checked, refuse_private
 from dppl.estimators.released import ReleasedClassifier
-from dppl.kernel import private_data, reading
+from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.threads import one_thread_each
 from dppl.kernel.measure import Measure, Measurement, calibrated, fit_for_release
@@ -33,6 +33,7 @@ from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVERED, FORM_OF_FILES
 from dppl.kernel.queries import WITHIN_CLASS
 from dppl.kernel.reading import UnknownLabels
+from dppl.kernel.records import private_data
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
@@ -144,7 +145,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         self._forget()
         try:
             self.check_parameters()
-            if self.budget.is_weak:
+            if self.budget.weakness:
                 warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=3)
             # Numbers that leave the range of floats belong to single rows, and must neither warn nor stop the others.
             with one_thread_each, np.errstate(all="ignore"):

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from dppl._metadata import check_encoder, encoder_of, lattice_of
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError, ParameterError
-from dppl.kernel import once_each, pieces
 from dppl.kernel.lattice import Lattice, RowSource, TensorRows, iter_blocks, take_rows
 from dppl.kernel.lattice.stream import is_tensor
 from dppl.kernel.reading import Codes, as_labels, as_rows, class_codes
+from dppl.kernel.records import once_each, pieces
 
 _EXAMPLE_ROWS = 4096
 _LONGEST_SHOWN = 4000

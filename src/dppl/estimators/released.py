@@ -23,11 +23,12 @@ from dppl.estimators import model_file
 from dppl.estimators.parameters import LatticeOptions
 from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.reported import Reported
-from dppl.kernel import Part, Parted, reading
+from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.reading import Codes, Unusable
+from dppl.kernel.records import Part, Parted
 
 # How frequent classes are: all alike, as in the data of the fit, or public numbers.
 Shares: TypeAlias = Literal["equal", "data"] | ArrayLike

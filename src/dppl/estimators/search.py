@@ -21,13 +21,14 @@ from dppl.estimators.base import EmbeddingClassifier, as_json, charge, charged, 
 from dppl.estimators.parameters import parameters, with_options
 from dppl.estimators.public_data import PublicData, refuse_private
 from dppl.estimators.reported import Reported
-from dppl.kernel import private_data, reading
+from dppl.kernel import reading
 from dppl.kernel.lattice.threads import one_thread_each
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import ZCDP, ApproxDP, Guarantee, Release
 from dppl.kernel.privacy.accounting import rho_per_run_within
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import TUNED_ELSEWHERE
+from dppl.kernel.records import private_data
 from dppl.kernel.search import RightAnswers, best_of, probability
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # a search that fails must not leave the model of an earlier one
         budget, candidates = self._checked()
-        if budget.is_weak:
+        if budget.weakness:
             warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
         adjacency, most = self.estimator.adjacency, None if groups is None else 1
         classes = reading.public_classes(self.estimator.classes)

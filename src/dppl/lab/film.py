@@ -264,7 +264,7 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             stream.check_same_promise(self.guarantee_, stream.of_tasks(guarantee, n, self.tasks))
         # A total beyond all use is refused before it is paid, and one of hardly any meaning warns.
         total = stream.of_tasks(guarantee, n + 1, self.tasks).budget
-        if total.is_weak:
+        if total.weakness:
             warnings.warn(total.weakness, WeakBudgetWarning, stacklevel=3)
         return guarantee
 

@@ -41,8 +41,8 @@ from dppl.io.left_out import LeftOut, as_line
 from dppl.io.pipeline import prepared
 from dppl.io.records import BadRecord
 from dppl.io.shards import OtherOptions, SourceChanged
-from dppl.kernel import ids_of_fit
 from dppl.kernel.lattice import usable_rows
+from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.reading import NOT_ALL_USABLE, class_codes, refuse_unusable_records
 from dppl.training.descriptions import embed_examples
 
