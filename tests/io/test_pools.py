@@ -115,6 +115,7 @@ WHERE = ["here", "memory", "s3"]
 # --- order and layouts ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_is_one_table_wherever_it_lies(layout, where, folder, places):
@@ -186,7 +187,7 @@ def test_fragments_are_the_files_in_order_and_are_read_elsewhere(layout, folder)
         assert fragment.ids == URLS[part]
         assert len(pickle.dumps(fragment)) < 1000  # paths and no rows
     with pytest.raises(ParameterError):
-        fragments[0].blocks(0)
+        next(fragments[0].blocks(0))
 
 
 def test_rows_in_memory_are_one_fragment(folder):
@@ -269,6 +270,7 @@ SPOILT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("spoilt", SPOILT)
 def test_shards_that_do_not_fit_together_are_refused_by_name(spoilt, where, folder, places):

@@ -102,6 +102,7 @@ def pasted(tmp_path_factory, environment):
     return ran.stdout, folder
 
 
+@pytest.mark.slow
 def test_the_readme_runs_as_pasted(pasted):
     printed, folder = pasted
     # Ten classes of 64 digits at epsilon 1: 0.94, with a standard deviation of 0.014 over 40 seeds.
