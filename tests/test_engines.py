@@ -581,10 +581,10 @@ def test_fits_of_several_threads_do_not_disturb_each_other(tmp_path):
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(3) as threads:
-            found = list(threads.map(lambda table: tensors(FITS["softmax"]().fit(table)), 8 * tables))
+            found = list(threads.map(lambda table: tensors(FITS["softmax"]().fit(table)), 4 * tables))
     finally:
         sys.setswitchinterval(before)
-    assert found == 8 * alone
+    assert found == 4 * alone
 
 
 def test_no_two_fits_have_one_name(folder, monkeypatch):
