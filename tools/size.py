@@ -15,7 +15,7 @@ BUDGET = {
     "export": 898,
     "finetune": 2259,
     "io": 4320,
-    "kernel": 7100,
+    "kernel": 6960,
     "lab": 5746,
     "planning": 702,
     "prototypes": 1224,
