@@ -245,6 +245,7 @@ def test_an_unknown_label_can_be_left_out(task, cli):
     assert task.out.read_bytes() == left_out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [

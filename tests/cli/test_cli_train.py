@@ -783,6 +783,7 @@ def test_classes_are_required(mails, cli, error_line):
     assert (result.exit_code, "--classes FILE is required" in error_line(result)) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [

@@ -104,6 +104,7 @@ def test_the_statement_holds_the_guarantee(seed):
     assert said["fit_for_release"] == (seed is None) == ("NOT FOR RELEASE" not in said["guarantee"])
 
 
+@pytest.mark.slow
 def test_the_package_imports_no_library_of_an_export():
     """Each is imported when its format is written."""
     program = "import sys; from dppl.export import *; print(*{name.split('.')[0] for name in sys.modules})"

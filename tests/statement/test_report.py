@@ -284,6 +284,7 @@ def test_the_largest_confusions_come_first_and_make_the_matrix():
     assert row[1]["n"] == first["n"]
 
 
+@pytest.mark.slow
 def test_every_classifier_that_can_be_saved_has_its_report(tmp_path):
     search = dppl.PrivateSearch(
         dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-5), ["a", "b"]), {"lattice__rotation": [None]}
