@@ -14,10 +14,12 @@ import numpy as np
 
 from dppl import ApproxDP, MeanPrototypes
 from dppl.continual import ContinualEnsemble, ContinualPrototypes
-from dppl.kernel.mechanisms.gaussian import overheard
 from dppl.kernel.privacy.composition import split
 from dppl.lab import FullDataContinual, NaiveContinual
 from dppl.lab.streams import Task, blurry, class_incremental, data_sets, forgetting, shuffled
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from overhearing import overheard
 
 EPSILONS = (0.5, 1.0, 8.0)
 

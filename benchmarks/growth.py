@@ -10,7 +10,8 @@ import numpy as np
 from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, class_sums, gram_matrices, sum_blocks, utilities
-from dppl.kernel.lattice.residuals import SoftmaxGradient, gradient_blocks
+from dppl.kernel.lattice.residuals import SoftmaxGradient
+from dppl.kernel.lattice.stream import gradient_blocks
 from dppl.kernel.mechanisms import ExponentialMechanism, randomness
 from dppl.prototypes import LinearProbe
 from measuring import entry, on_path, timed

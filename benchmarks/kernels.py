@@ -19,7 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from dppl.kernel.lattice import Lattice, int8
 from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, class_sums, gram_matrices, sum_blocks, utilities
-from dppl.kernel.lattice.residuals import SoftmaxGradient, gradient_blocks
+from dppl.kernel.lattice.residuals import SoftmaxGradient
+from dppl.kernel.lattice.stream import gradient_blocks
 from measuring import measure, on_path, write_down
 
 PEAK_SIZE = 4096

@@ -21,7 +21,7 @@ from dppl.engines import InProcess, RayEngine
 from dppl.io import read_parts, read_table
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.queries import ClassSums, SoftmaxGradients
-from dppl.kernel.records import SpreadRecords
+from dppl.kernel.records import PartReader, SpreadRecords
 
 RUNS = 3
 
@@ -71,9 +71,9 @@ def main():
         def measure(where, engine):
             for shards, folder in folders.items():
                 table = read_parts(folder)
-                spread = SpreadRecords(table.parts, engine, np.array(classes), "error", "add-remove")
-                sums, _ = seconds(lambda s=spread: ClassSums(lattice, options.classes).exact(s))
-                one, _ = seconds(lambda s=spread: SoftmaxGradients(lattice, options.classes).exact(s, weights=weights))
+                spread = SpreadRecords(table.parts, engine, PartReader(np.array(classes), "error", "add-remove"))
+                sums, _ = seconds(lambda s=spread: s.total(ClassSums(lattice, options.classes)))
+                one, _ = seconds(lambda s=spread: s.total(SoftmaxGradients(lattice, options.classes), weights=weights))
                 whole, fitted = seconds(lambda t=table: model().fit(t, engine=engine))
                 expected.setdefault(shards, fitted.coef_.tobytes())
                 assert fitted.coef_.tobytes() == expected[shards]

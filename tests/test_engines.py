@@ -554,7 +554,9 @@ def test_what_does_not_fit_is_read_again(folder, monkeypatch):
     monkeypatch.setattr(
         sums.PartReader,
         "_read",
-        lambda *a, **k: held.append(sum(one.size for one in sums._KEPT.values())) or read(*a, **k),
+        lambda *a, **k: (
+            held.append(sum(len(one.codes) * one.rows.shape[1] for one in sums._KEPT.values())) or read(*a, **k)
+        ),
     )
     assert tensors(FITS["softmax"]().fit(read_parts(folder))) == tensors(whole("softmax"))
     assert max(held) == 250 * DIM
@@ -605,7 +607,7 @@ def test_sums_are_those_of_one_process(folder):
     rows, labels = records()
     spread = SpreadRecords(read_parts(folder).parts, InProcess(), PartReader(np.array(CLASSES), "error", "add-remove"))
     held = HeldRecords(rows, np.where(np.isnan(rows).any(axis=1), -1, np.searchsorted(CLASSES, labels)))
-    one, other = (ClassSums(Lattice(DIM), 3).exact(some) for some in (spread, held))
+    one, other = (some.total(ClassSums(Lattice(DIM), 3)) for some in (spread, held))
     assert (one == other).all()
 
 

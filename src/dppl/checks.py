@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from dppl.io import EmbeddingTable, Source
 from dppl.io.decoding import decode, quiet
 from dppl.io.records import BadRecord, Record
-from dppl.kernel import are_missing, checked_ids, classes_of_persons, person_codes
 from dppl.kernel.lattice import usable_rows
+from dppl.kernel.persons import are_missing, checked_ids, classes_of_persons, person_codes
 from dppl.kernel.reading import class_codes
 
 __all__ = ["report_on_source", "report_on_table"]

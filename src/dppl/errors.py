@@ -94,4 +94,4 @@ class MissingExtra(DpplError, ImportError):
 
 
 class WeakBudgetWarning(UserWarning):
-    """The budget, or its delta, is so large (`Budget.is_weak`) that the guarantee says little."""
+    """The budget, or its delta, is so large (`Budget.weakness`) that the guarantee says little."""

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
 from dppl.errors import InputError, ParameterError
-from dppl.kernel import checked_ids, person_codes
+from dppl.kernel.persons import checked_ids, person_codes
 
 __all__ = [
     "accuracy",

@@ -14,10 +14,11 @@ from dppl.audit import audit, worst_case
 from dppl.audit.canaries import Likelihood
 from dppl.errors import ParameterError
 from dppl.kernel.lattice.residuals import SoftmaxGradient
-from dppl.kernel.mechanisms import RoundedGaussian, SymmetricRoundedGaussian, overheard
+from dppl.kernel.mechanisms import RoundedGaussian, SymmetricRoundedGaussian
 from dppl.lab import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, Newton
 from dppl.prototypes import LinearProbe
 from dppl.testing import Asked, recorded
+from overhearing import overheard
 
 pytestmark = pytest.mark.audit
 

@@ -21,9 +21,9 @@ from dppl.finetune import DPTrainer, SparseFinetuner
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.networks import load_network
 from dppl.io import pipeline
-from dppl.kernel.mechanisms import overheard
 from dppl.serve import open_model
 from dppl.training import PrivateClassifier
+from overhearing import overheard
 
 CLASSES = ("blue", "green", "red")
 COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}

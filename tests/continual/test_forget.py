@@ -146,6 +146,6 @@ def test_a_file_whose_tasks_contradict_each_other_is_refused(wrong, tmp_path, mo
 
 
 def test_a_total_that_keeps_what_is_forgotten_is_noticed(monkeypatch):
-    monkeypatch.setattr(KeptSums, "together", lambda self: ReleasedSums.none(3, DIM))
+    monkeypatch.setattr(KeptSums, "summed", lambda self: ReleasedSums.none(3, DIM))
     with pytest.raises(AssertionError):
         test_a_task_in_the_middle_leaves_the_sums_of_the_others()

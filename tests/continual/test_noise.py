@@ -26,6 +26,7 @@ from dppl.kernel.mechanisms import RoundedGaussian, randomness
 from dppl.kernel.streams import BinSums, CorrelatedClassSums, StateFile
 from laws.recipes import CLASSES, DIM, rows
 from laws.replay import clip_nothing, spent, watched
+from overhearing import overheard
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
 QUARTER = ZCDP(0.25)
@@ -113,7 +114,7 @@ def measured_variance(kind, n_tasks, dim=4000):
     planned = factor(kind, n_tasks)
     single = RoundedGaussian.within(GaussianDP(0.01), Fraction(1))
     noise = RoundedGaussian.within(GaussianDP(0.01), Fraction(planned.squared_norm))
-    kept, total = BinSums.none(1, dim), np.zeros((1, dim))
+    kept, total = BinSums(np.zeros((0, 1, dim), np.int64), np.zeros((0, 1, dim))), np.zeros((1, dim))
     for row in planned.rows:
         kept, estimate = kept.after(row, np.zeros((1, dim), np.int64), noise, randomness(None))
         total += estimate
@@ -279,10 +280,10 @@ def test_an_audit_of_all_rows_proves_most_of_the_promise_and_finds_a_forgotten_n
 
         def likelihoods(include):
             """Return those of 100 runs: each column has noise of its own."""
-            kept, found = BinSums.none(1, 100), np.zeros(100)
+            kept, found = BinSums(np.zeros((0, 1, 100), np.int64), np.zeros((0, 1, 100))), np.zeros(100)
             for task, row in enumerate(planned.rows):
                 sums = np.full((1, 100), 100 * (include and task == 0), np.int64)
-                with dppl.kernel.mechanisms.gaussian.overheard() as heard:
+                with overheard() as heard:
                     kept, _ = kept.after(row, sums, noise, randomness(None))
                 found += column[task] * heard[0][1][0]
             return found.tolist()

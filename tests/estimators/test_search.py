@@ -33,7 +33,7 @@ P = RNG.normal(size=(50, 16))
 
 
 def answers(query, model, rows, codes):
-    return query.exact(HeldRecords(rows, codes), model=model)
+    return HeldRecords(rows, codes).total(query, model=model)
 
 
 def searching(parameters=None, budget=BUDGET, **options):
@@ -260,7 +260,7 @@ def test_the_order_of_an_account_is_settled_by_its_first_release(ledger):
     account = ledger(ApproxDP(8.0, 1e-6))
     MeanPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2]).fit(X, Y, ledger=account)
     costs = [dppl.kernel.privacy.Cost.from_dict(release["cost"]) for release in account.releases()]
-    order_of = account._account._order
+    order_of = account._order
     assert order_of(costs) is None
     orders = {order_of([*costs, dppl.kernel.privacy.Cost(rho=0.01, mean_runs=m)]) for m in (2, 10, 100)}
     assert len(orders) == 1

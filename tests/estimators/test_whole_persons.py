@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dppl import GaussianDP, Ledger, SoftmaxPrototypes
 from dppl.errors import InputError
 from dppl.kernel import whole_persons
-from dppl.kernel.lattice import Lattice, residuals
+from dppl.kernel.lattice import Lattice, stream
 from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient
 from dppl.kernel.queries import STEPS, ClassCounts, NumberOfRecords, Shortfalls, SoftmaxGradients
 from dppl.kernel.records import HeldRecords
@@ -46,9 +46,9 @@ def test_a_person_counts_once_in_sizes_and_shortfalls(case):
     def added(kept):
         few = np.where(kept, codes, -1)
         held = HeldRecords(rows, few, WholePersons(few, numbers))
-        assert NumberOfRecords().exact(held) == len(np.unique(numbers[few >= 0]))
-        short = Shortfalls(LATTICE, 3).exact(held, weights=weights, class_weights=of_classes / WEIGHT_STEPS)
-        return ClassCounts(3).exact(held), short
+        assert held.total(NumberOfRecords()) == len(np.unique(numbers[few >= 0]))
+        short = held.total(Shortfalls(LATTICE, 3), weights=weights, class_weights=of_classes / WEIGHT_STEPS)
+        return held.total(ClassCounts(3)), short
 
     parts = [added(numbers == person) for person in np.unique(numbers)]
     for whole, *each in zip(added(np.ones(len(rows), bool)), *parts, strict=True):
@@ -226,7 +226,7 @@ def one_person_more(others, passes):
 
     def total(codes):
         records = HeldRecords(Changing(X, changed, passes), codes, WholePersons(codes, numbers))
-        return SoftmaxGradients(LATTICE, 3).exact(records, weights=W).astype(float)
+        return records.total(SoftmaxGradients(LATTICE, 3), weights=W).astype(float)
 
     added = total(np.zeros(2 * MANY, np.intp)) - total(np.where(numbers > 0, 0, -1))
     return np.linalg.norm(added) / float(gradient.squared_sensitivity) ** 0.5
@@ -235,7 +235,7 @@ def one_person_more(others, passes):
 @pytest.mark.parametrize("others", [np.zeros((MANY, DIM)), np.eye(DIM)[np.arange(MANY) % DIM]], ids=["zero", "apart"])
 def test_a_weight_holds_for_no_other_rows(others, monkeypatch):
     """Rows of the pass that finds weights earned up to 200 times the weight of those that were then added."""
-    monkeypatch.setattr(residuals, "_KEPT_BYTES", 0)
+    monkeypatch.setattr(stream, "_KEPT_BYTES", 0)
     assert one_person_more(others, passes=()) <= 1
     assert one_person_more(others, passes=(0, 1)) <= 1
     with pytest.raises(InputError, match=r"^the records changed while they were read\.$"):
@@ -247,7 +247,7 @@ def test_a_fit_on_persons_ends_if_the_table_changes_and_stays_charged(tmp_path, 
     X, y, groups = rng.normal(size=(60, DIM)), np.arange(60) % 3, np.arange(60) // 4
     model = SoftmaxPrototypes(GaussianDP(1.0), [0, 1, 2], random_state=0)
     expected = model.fit(X, y, groups=groups).coef_
-    monkeypatch.setattr(residuals, "_KEPT_BYTES", 20 * DIM)
+    monkeypatch.setattr(stream, "_KEPT_BYTES", 20 * DIM)
     whole = Changing(X, X, ())
     assert (model.fit(whole, y, groups=groups).coef_ == expected).all()
     ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(100.0), unit="person")

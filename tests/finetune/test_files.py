@@ -14,7 +14,7 @@ from dppl import GaussianDP, Ledger
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import DPTrainer, SparseFinetuner, select_weights, tensor_file
 from dppl.finetune.checkpoint import Checkpoint
-from dppl.kernel.mechanisms import overheard
+from overhearing import overheard
 
 MODEL, CHECKPOINT = "dppl_finetune", "dppl_checkpoint"
 CLASSES = ["a", "b", "c"]

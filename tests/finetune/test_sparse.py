@@ -13,8 +13,8 @@ from dppl import ApproxDP, GaussianDP, Ledger
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError, UnknownLabelError
 from dppl.finetune import DPTrainer, SparseFinetuner, model_file, select_weights, to_group_norm
 from dppl.finetune.gradients import NetworkGradients
-from dppl.kernel.mechanisms import overheard
 from dppl.statement import make_report
+from overhearing import overheard
 
 CLASSES = ["a", "b", "c"]
 FULL = {"sampling_rate": 1.0, "batch_size": 40.0, "epochs": 5, "block": 40}

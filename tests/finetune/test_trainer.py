@@ -14,10 +14,11 @@ from dppl.errors import BudgetError, BudgetExceeded, InputError, LedgerError, Me
 from dppl.finetune import DPTrainer, select_weights
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
-from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian, overheard
+from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian
 from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.kernel.privacy import Guarantee
 from dppl.testing import recorded, replayed
+from overhearing import overheard
 
 NO_NOISE = GaussianDP(1e6)
 ROUGH = ApproxDP(5.0, 1e-5)

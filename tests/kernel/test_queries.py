@@ -71,7 +71,7 @@ WORST = {
 
 def moved(query, asked, rows, others):
     """Return by how much the square of the value moves from some records to others, exactly."""
-    values = [query.exact(HeldRecords(np.array(X), np.array(codes)), **asked) for X, codes in (rows, others)]
+    values = [HeldRecords(np.array(X), np.array(codes)).total(query, **asked) for X, codes in (rows, others)]
     return sum(int(step) ** 2 for step in (values[0] - values[1]).ravel())
 
 
@@ -100,7 +100,7 @@ def test_only_a_query_that_says_so_has_entries_that_follow_one_class_alone(name)
     assert query.per_class == isinstance(query, ClassSums)
     if query.per_class:
         records = HeldRecords(ROWS, CODES), HeldRecords(np.vstack([ROWS, row]), np.append(CODES, 0))
-        change = np.subtract(*(query.exact(one, **asked) for one in records))
+        change = np.subtract(*(one.total(query, **asked) for one in records))
         assert change[0].any()
         assert not change[1:].any()
 
@@ -116,10 +116,10 @@ def test_class_sizes_are_public_only_where_a_record_is_replaced_by_one_of_its_cl
 def test_a_query_is_not_asked_for_rows_of_another_norm():
     gradients, asked = SoftmaxGradients(LATTICE, CLASSES), {"weights": NOWHERE}
     records = HeldRecords(ROWS, CODES)
-    centred = gradients.exact(records, **asked, at=Lattice(DIM, center=np.full(DIM, 0.1)))
-    assert (centred != gradients.exact(records, **asked)).any()
+    centred = records.total(gradients, **asked, at=Lattice(DIM, center=np.full(DIM, 0.1)))
+    assert (centred != records.total(gradients, **asked)).any()
     with pytest.raises(MeasurementError, match="another norm"):
-        gradients.exact(HeldRecords(np.ones((1, 9)), np.array([0])), weights=np.zeros((3, 9)), at=Lattice(9))
+        HeldRecords(np.ones((1, 9)), np.array([0])).total(gradients, weights=np.zeros((3, 9)), at=Lattice(9))
 
 
 def test_weights_stay_on_the_grid_whatever_they_are():
@@ -147,7 +147,7 @@ def test_shapes_are_refused_whatever_the_records_are(name):
     told = set()
     for rows, codes in ((ROWS, CODES), (ROWS[:0], CODES[:0]), (ROWS[:1], CODES[:1])):
         with pytest.raises(MeasurementError) as failure:
-            query.exact(HeldRecords(rows, codes), **wrong)
+            HeldRecords(rows, codes).total(query, **wrong)
         told.add(str(failure.value))
     assert len(told) == 1
 
@@ -162,8 +162,8 @@ def test_samples_are_accounted_under_add_remove_only(relation):
 
 def test_a_threshold_is_one_number():
     with pytest.raises(TypeError):
-        LongResiduals(LATTICE, CLASSES).exact(
-            HeldRecords(ROWS, CODES), weights=NOWHERE, offsets=np.zeros(CLASSES), threshold=np.zeros((9, 1))
+        HeldRecords(ROWS, CODES).total(
+            LongResiduals(LATTICE, CLASSES), weights=NOWHERE, offsets=np.zeros(CLASSES), threshold=np.zeros((9, 1))
         )
 
 
@@ -172,13 +172,9 @@ def test_a_sample_is_of_the_rows_about_the_centre_that_is_asked_at():
     at, query = Lattice(DIM, center=np.full(DIM, 0.05)), SoftmaxGradients(LATTICE, CLASSES, sampling_rate=0.5)
     mask = np.array([False, True, True, False, True])
 
-    class Mechanism:
-        sample = staticmethod(lambda n, source: mask[-n:])
-        release = staticmethod(lambda exact, source: exact)
-
     asked = {"weights": NOWHERE, "clip": 0.1, "at": at}
-    whole = query.answer(Mechanism, HeldRecords(ROWS, CODES), None, **asked)
-    less = query.answer(Mechanism, HeldRecords(ROWS[1:], CODES[1:]), None, **asked)
-    alone = SoftmaxGradients(LATTICE, CLASSES).exact(HeldRecords(ROWS[mask], CODES[mask]), **asked)
+    whole = HeldRecords(ROWS, CODES).sampled(mask).total(query, **asked)
+    less = HeldRecords(ROWS[1:], CODES[1:]).sampled(mask[1:]).total(query, **asked)
+    alone = HeldRecords(ROWS[mask], CODES[mask]).total(SoftmaxGradients(LATTICE, CLASSES), **asked)
     assert (whole == less).all()
     assert (whole == alone).all()

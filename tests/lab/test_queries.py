@@ -108,7 +108,7 @@ def test_a_projection_whose_products_are_not_exact_is_refused(step):
     query = Projected(ClassSums(Lattice(2), CLASSES), LATTICE)
     rows, codes, _, _ = problem()
     records, steps = HeldRecords(rows, codes), np.ones((2, DIM))
-    assert query.exact(records, projection=IntegerProjection(steps, 1.0)).any()
+    assert records.total(query, projection=IntegerProjection(steps, 1.0)).any()
     steps[0, 0] = step
     with pytest.raises(MeasurementError, match="must hold integers"):
-        query.exact(records, projection=IntegerProjection(steps, 1.0))
+        records.total(query, projection=IntegerProjection(steps, 1.0))

@@ -463,16 +463,17 @@ def sizes_by_records(patch):
     def masses(self, held):
         return queries.STEPS * np.bincount(held.codes[held.codes >= 0], minlength=self.n_classes)
 
-    patch.setattr(queries.ClassCounts, "_sum", masses)
+    patch.setattr(queries.ClassCounts, "exact", masses)
 
 
 def shortfalls_of_all_records(patch):
     """Let each record of a person count as one where predictions are added up."""
 
-    def of_records(self, held, gradient, weights, class_weights):
-        return gradient.shortfalls(held.again(gradient.lattice), held.codes, weights, class_weights[held.codes])
+    def of_records(self, held, lattice, weights, offsets, steps):
+        blocks = held.mapped.blocks(lattice)
+        return queries.SoftmaxGradient(lattice).shortfalls(blocks, held.codes, weights, steps[held.codes])
 
-    patch.setattr(queries.Shortfalls, "_sum", of_records)
+    patch.setattr(queries.Shortfalls, "exact", of_records)
 
 
 def count_records(patch):
@@ -715,7 +716,7 @@ def test_a_search_says_that_a_person_is_one_row_of_one_class():
     """Also of an estimator into which persons enter whole when it is fitted by itself."""
     X, y = MEAN.records(40)
     estimator = SoftmaxPrototypes(ApproxDP(1.0, 1e-6), CLASSES)
-    search = PrivateSearch(estimator, {"unknown_labels": ["error"]}, mean_runs=2, random_state=0)
+    search = PrivateSearch(estimator, {"public": [None]}, mean_runs=2, random_state=0)
     guarantee = search.fit(X, y, groups=[f"person {i // 8}" for i in range(40)]).guarantee_
     assert guarantee.neighbours.endswith("a person counts as one record, of one class")
 

@@ -175,7 +175,6 @@ FAULTS = [
     *((pay_for_one_step, f"{name} add-remove", OPPOSITE) for name in DESCENTS),
     (divide_by_counts, "MeanPrototypes add-remove", FEW),
     (scale_the_noise_by_the_count, "MeanPrototypes add-remove", FEW),
-    (plan_for_one_row, "MeanPrototypes coinpress in a small ball replace-one", FULL),
     (add_the_exact_sum, "MeanPrototypes coinpress replace-one", FULL),
     (halve_the_growth, "PublicPrototypes add-remove", (np.zeros((0, DIM)), [], PUBLIC[0], "a")),
     (select_for_one, "PublicPrototypes replace-one", (PUBLIC[:1].copy(), ["a"], PUBLIC[1], "b")),

@@ -62,7 +62,7 @@ def traces(fit):
     """Return them for the model that `fit` returns, as a text; it says nothing, but of a weak budget."""
     with heard() as said:
         model = fit()
-    weak = isinstance(model, EmbeddingClassifier) and model.budget.is_weak
+    weak = isinstance(model, EmbeddingClassifier) and bool(model.budget.weakness)
     assert said == ["", "", [model.budget.weakness] if weak else []]
     kept = {name: repr(vars(value) if isinstance(value, Lattice) else value) for name, value in vars(model).items()}
     if isinstance(model, SoftmaxPrototypes):  # whose centre is released

@@ -2,19 +2,21 @@
 
 import os
 import shlex
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+STARTED = Path(__file__).with_name("started.py")
 # What must live as long as torch does: a torchvision that the tests repair.
 BESIDE_TORCH = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+sys.path.insert(0, {str(STARTED.parents[1])!r})
 from conftest import torchvision_beside_torch
 library = torchvision_beside_torch()
 """
-DPPL = f"{BESIDE_TORCH}sys.argv[0] = 'dppl'\nfrom dppl.cli.main import run\nrun()\n"
 
 
 @pytest.fixture(scope="session")
@@ -25,10 +27,20 @@ def beside_torch():
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory):
-    """Return the variables of the environment."""
-    tools = tmp_path_factory.mktemp("bin")
-    for name, code in (("python", None), ("dppl", DPPL)):
-        command = shlex.join([sys.executable, *([] if code is None else ["-c", code])])
-        (tools / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-        (tools / name).chmod(0o755)
-    return os.environ | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100"}
+    """Yield the variables of the environment, whose programs fork from one process (tests/meta/started.py)."""
+    tools, paths = tmp_path_factory.mktemp("bin"), [str(STARTED.parents[1]), *sys.path]
+    with tempfile.TemporaryDirectory(prefix="dppl-") as folder:  # the path of a socket must be short
+        address = f"{folder}/socket"
+        for name in ("python", "dppl"):
+            command = shlex.join([sys.executable, "-ISE", str(STARTED), "ask", address, name])
+            (tools / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+            (tools / name).chmod(0o755)
+        with subprocess.Popen(
+            [sys.executable, STARTED, "serve", address],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        ) as server:
+            assert server.stdout.readline() == b"ready\n"
+            yield os.environ | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100"}
+            server.terminate()

@@ -99,7 +99,7 @@ def test_the_table_of_the_trusted_base_names_every_file_and_about_its_lines():
     files = [
         path
         for path in source.rglob("*.py")
-        if kernel in path.parents or "from dppl.kernel.records import" in path.read_text(encoding="utf-8")
+        if kernel in path.parents or "HeldRecords" in path.read_text(encoding="utf-8")
     ]
     found = {path.relative_to(source).as_posix(): code_lines(path.read_text(encoding="utf-8")) for path in files}
     assert told.keys() == found.keys()
@@ -262,7 +262,7 @@ def test_first_examples_have_epsilon_1():
     found = {name: first_budget(code) for name, code in first_examples().items()}
     told = {name: budget for name, budget in found.items() if budget is not None}
     assert {"README.md", "docs/start/texts.md", "dppl fit", "src/dppl/prototypes/softmax.py"} <= set(told)
-    assert len(told) > 40
+    assert len(told) > 35
     assert {name: budget for name, budget in told.items() if budget != (1.0, 1e-6)} == {}
 
 

@@ -175,7 +175,7 @@ def test_json_holds_everything():
         ({"smallest": 501}, "n_records must be at least 5010"),
         ({"smallest": 0}, "smallest must be an integer of at least 1"),
         ({"n_records": 9, "smallest": None}, "n_records must be at least 10"),
-        ({"n_features": None}, "n_features must be given, or an encoder"),
+        ({"n_features": None}, "n_features must be given, or a known encoder"),
         ({"n_features": 0}, "n_features must be an integer"),
         ({"encoder": "bert"}, "encoder must be one of minilm"),
         ({"encoder": "resnet-50"}, "must agree"),

@@ -59,7 +59,7 @@ class Budget:
 
 def say_if_weak(budget: Spent) -> None:
     """Say before a fit, once nothing is wrong with the request, that its budget promises little."""
-    if budget.is_weak:
+    if budget.weakness:
         note(budget.weakness)
 
 

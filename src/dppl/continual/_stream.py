@@ -1,6 +1,6 @@
 """What all classifiers of streams share: a task at a time, and one guarantee for all of them.
 
-Where tasks are disjoint a record is in one of them, so all together cost it what one does. Where they may overlap their
+Where tasks are disjoint a record is in one of them, so all of them cost it what one does. Where they may overlap their
 costs add up. A classifier offers both by taking the parameter `tasks`.
 """
 
@@ -124,9 +124,9 @@ class ContinualClassifier(EmbeddingClassifier):
             never predicted. None is all.
         ledger : Ledger, default=None
             Account of the data set. The task is charged before any private value is read. If it fails after that, the
-            charge stays, and trying again is a second release.
+            charge stays, and another try is a second release.
         partition : str, default=None
-            Name of the task in the account. Tasks of different names cost together the maximum over them, see
+            Name of the task in the account. Tasks of different names cost the maximum over them, see
             `Ledger.charge`; without names their costs add up. Tasks that may overlap have none.
         state : path, default=None
             For ``noise="tree"`` and ``"toeplitz"`` alone, the file of the private state: the first task makes it, and
@@ -168,12 +168,12 @@ class ContinualClassifier(EmbeddingClassifier):
             # What is made of public rows, the first task settles.
             if name not in ("random_state", "public") and not same_value(value, self._fitted_with[name]):
                 raise ParameterError(
-                    f"{name} must stay what it was in the earlier tasks, order included; set it back, or start again "
+                    f"{name} must stay what it was in the earlier tasks, order included; set it back, or start over "
                     "with a new estimator."
                 )
 
     def _plan(self, n_features: int, engine: Engine | None = None, task: Task | None = None) -> Plan:
-        """Plan a task; that of `fit` is the first one, and may hold all classes."""
+        """Plan a task; `fit` learns the first one, which may hold all classes."""
         task = task or Task(None, codes_of_task(None, reading.public_classes(self.classes)))
         plan = super()._plan(n_features, engine, task)
         guarantee = of_stream(plan.guarantee, self._relation, self.tasks)
@@ -181,7 +181,7 @@ class ContinualClassifier(EmbeddingClassifier):
             check_same_promise(task.earlier.guarantee_, self._of_tasks(guarantee, task.number - 1))
             # A total beyond all use is refused before it is paid, and one of hardly any meaning warns.
             total = self._of_tasks(guarantee, task.number).budget
-            if total.is_weak and not self.budget.is_weak:
+            if total.weakness and not self.budget.weakness:
                 warnings.warn(total.weakness, WeakBudgetWarning, stacklevel=4)
         return replace(plan, guarantee=guarantee)
 
@@ -211,21 +211,22 @@ class ContinualClassifier(EmbeddingClassifier):
         self.n_tasks_ = task.number
         if task.earlier is not None:
             later = self._of_tasks(self.guarantee_, task.number)
-            self.guarantee_ = together(task.earlier.guarantee_, later, task.number)
+            self.guarantee_ = combined(task.earlier.guarantee_, later, task.number)
             self.encoder_ = self.encoder_ or task.earlier.encoder_
         super()._complete(setting)
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
-        return {"n_tasks": np.array([self.n_tasks_], np.int64)}
+        return {"n_tasks": np.array([self.n_tasks_], np.int64), **super()._tensors()}
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         self.n_tasks_ = int(check_tensor(tensors, "n_tasks", (1,), np.int64)[0])
         if self.n_tasks_ < 1:
             raise Misfit("it says that there was no task")
+        super()._restore(tensors, parameters)
 
 
 def of_stream(guarantee: Guarantee, relation: Relation, tasks: str) -> Guarantee:
-    """Return the guarantee of one task with what the statement of a stream says beside it."""
+    """Return the guarantee of one task with what the statement of a stream adds."""
     usual = guarantee.not_covered
     if tasks == "overlapping":
         usual = tuple(item for item in usual if not item.startswith(SEVERAL_RECORDS))  # but for those in one task
@@ -274,17 +275,17 @@ def codes_of_task(task_classes: ArrayLike | None, classes: NDArray[Any]) -> Code
 
 def check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
     """Refuse a task whose statement could not stand for the earlier ones, such as those of a search."""
-    # What earlier tasks rest on beside, such as a cluster, the stream rests on from there on.
+    # What else earlier tasks rest on, such as a cluster, the stream rests on from there on.
     shared = replace(earlier, assumptions=tuple(one for one in later.assumptions if one in earlier.assumptions))
     for name in ("budget", "adjacency", "neighbours", "unit", "exact", "releases", "assumptions"):
         if getattr(shared, name) != getattr(later, name):
             raise ParameterError(
                 f"the statement of the earlier tasks has other {name} than this task would have (a search released "
-                "them, or another program wrote the file), and one cannot stand for both; start again with fit."
+                "them, or another program wrote the file), and one cannot stand for both; start over with fit."
             )
 
 
-def together(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
+def combined(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
     """Return `later`, whose costs are those of so many tasks, with all else that the earlier ones say."""
     entries = [entry for entry in (earlier.ledger_entry, later.ledger_entry) if entry is not None]
     unpaid = [_UNPAID] if len(entries) == 1 else []

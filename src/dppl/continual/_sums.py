@@ -47,7 +47,7 @@ def presence(sums: Float, variance: Float) -> tuple[Float, Float]:
 def posterior(for_one: Float, for_other: Float) -> Float:
     """Return the posterior probability for each class that the first of two cases holds, from their log-likelihoods.
 
-    The share of such classes is fitted to all of them together, by expectation-maximisation.
+    The share of such classes is fitted to all of them by expectation-maximisation.
     """
     share = 0.5
     for _ in range(_MOST_STEPS):
@@ -89,7 +89,7 @@ class ReleasedSums(_Released):
 
     @classmethod
     def none(cls, n_classes: int, dim: int) -> Self:
-        """Return those of no task."""
+        """Return the sums of no task."""
         return cls(np.zeros(n_classes, np.int64), *np.zeros((2, n_classes, dim)), *np.zeros((3, n_classes)))
 
     @classmethod
@@ -103,7 +103,7 @@ class ReleasedSums(_Released):
         return cls(n_sums, *(check_tensor(tensors, one, shapes.get(one, (n_classes,)), np.float64) for one in names))
 
     def added(self, classes: Codes, sums: Float, variance: float) -> Self:
-        """Return these with those of one more task.
+        """Add the sums of one more task.
 
         `classes` are the positions of those that have a row in `sums`; `variance` is of the noise of each coordinate.
         """
@@ -118,7 +118,7 @@ class ReleasedSums(_Released):
         return later
 
     def totalled(self, classes: Codes, sums: Float) -> Self:
-        """Return these with those of one more task, of which nothing but the total is kept.
+        """Add the sums of one more task, of which nothing but the total is kept.
 
         `classes` are the positions of those that the task may hold; `sums` has a row for every class.
         """
@@ -154,7 +154,7 @@ class ReleasedSums(_Released):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptSums(_Released):
-    """Noisy sums of each task by itself, so that a task can be left out later."""
+    """Noisy sums of each task by itself, so that a task can be forgotten later."""
 
     tasks: NDArray[np.int64]  # shape (n_kept,); numbers of the tasks, from 1, increasing
     allowed: NDArray[np.bool_]  # shape (n_kept, n_classes); classes that each task could hold: public
@@ -164,7 +164,7 @@ class KeptSums(_Released):
 
     @classmethod
     def none(cls, n_classes: int, dim: int) -> Self:
-        """Return those of no task."""
+        """Return the sums of no task."""
         sums = np.zeros((0, n_classes, dim))
         return cls(np.zeros(0, np.int64), np.zeros((0, n_classes), np.bool_), sums, np.zeros(0))
 
@@ -180,14 +180,14 @@ class KeptSums(_Released):
         return cls(tasks, allowed, sums, check_tensor(tensors, "kept_variances", (count,), np.float64))
 
     def added(self, task: int, classes: Codes, sums: Float, variance: float) -> Self:
-        """Return these with those of one more task, of these classes."""
+        """Add the sums of one more task, of these classes."""
         allowed, whole = np.zeros(self.allowed.shape[1:], np.bool_), np.zeros(self.sums.shape[1:])
         allowed[classes], whole[classes] = True, sums
         own = {"tasks": task, "allowed": allowed, "sums": whole, "variances": variance}
         return replace(self, **{name: np.concatenate([getattr(self, name), [one]]) for name, one in own.items()})
 
     def without(self, task: int) -> Self:
-        """Return these without those of one task; raise `ParameterError` if it is not among them."""
+        """Drop the sums of one task; raise `ParameterError` if it is not among them."""
         others = self.tasks != task
         if others.all():
             kept = ", ".join(map(str, self.tasks[:20].tolist())) or "none"
@@ -197,8 +197,8 @@ class KeptSums(_Released):
             )
         return replace(self, **{one.name: getattr(self, one.name)[others] for one in fields(self)})
 
-    def together(self) -> ReleasedSums:
-        """Return all of them added up."""
+    def summed(self) -> ReleasedSums:
+        """Return the sums of all tasks."""
         total = ReleasedSums.none(*self.sums.shape[1:])
         for allowed, sums, variance in zip(self.allowed, self.sums, self.variances.tolist(), strict=True):
             total = total.added(np.flatnonzero(allowed), sums[allowed], variance)

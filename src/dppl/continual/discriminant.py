@@ -47,7 +47,7 @@ class ContinualDiscriminant(ContinualPrototypes):
     drawn to its signal by empirical Bayes [1]_ and divided by a covariance of which a fourth follows the public
     spectrum. Then each class is divided by its length in that metric, less the part that is noise, as far as the
     lengths of classes differ by more than noise makes them [2]_ and as likely as the class holds any record. Without
-    public rows only the last step remains, and the share of classes with records is fitted to all of them together.
+    public rows only the last step remains, and the share of classes with records is fitted to all of them.
 
     **Privacy.** As `ContinualPrototypes`. Unit: one record; of overlapping tasks, a person with at most one record in
     each. Relation: add one record to one task, or remove it. Released: a noisy sum for every class that a task may
@@ -116,17 +116,18 @@ class ContinualDiscriminant(ContinualPrototypes):
             sums[possible], variances[possible], evidence[possible], self.axes_
         )
 
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        return {**super()._shapes(), "coef": (np.float64, (len(self.classes_), self.lattice_.dim))}
+
     def _tensors(self) -> dict[str, NDArray[Any]]:
-        tensors = {**super()._tensors(), "coef": self.coef_}
+        tensors = super()._tensors()
         if self.axes_ is not None:
             tensors |= {"axes": self.axes_.directions, "spectrum": self.axes_.spectrum}
         return tensors
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
-        dim = self.lattice_.dim
-        self.coef_ = check_tensor(tensors, "coef", (len(self.classes_), dim), np.float64)
-        self.axes_ = None
+        self.axes_, dim = None, self.lattice_.dim
         if "axes" in tensors:
             directions = check_tensor(tensors, "axes", (dim, dim), np.float32)
             self.axes_ = Axes(directions, check_tensor(tensors, "spectrum", (dim,), np.float64))

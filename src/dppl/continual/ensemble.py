@@ -14,7 +14,7 @@ from dppl import _validate
 from dppl.continual._stream import NEVER, ContinualClassifier
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.model_file import Misfit
 from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting, Task
 from dppl.estimators.public_data import PublicValues
@@ -39,7 +39,7 @@ _SHARPNESS = 1.5
 
 @parameters
 class ContinualEnsemble(LatticeParameter, ContinualClassifier):
-    r"""A linear head for each task; their scores are put together when a row is classified.
+    r"""A linear head for each task; their scores are combined when a row is classified.
 
     Each `partial_fit` is one task. It fits a new head on the records of the task, from zero and over all classes, since
     a head over those alone that occur would publish which do; earlier heads stay as they are.
@@ -139,7 +139,7 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
         }
 
     def learn(self, measure: Measure, setting: Setting) -> None:
-        """Fit a head for the task, and put it beside those of earlier ones."""
+        """Fit a head for the task, and keep those of earlier ones."""
         head, task = self._new_head(), setting.task
         assert task is not None
         head.classes_, head.lattice_ = setting.classes, setting.lattice
@@ -152,26 +152,22 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
             self.intercepts_ = _with_one_more(task, "intercepts_", head.intercept_)
             self.centers_ = _with_one_more(task, "centers_", head.lattice_.center)
 
-    def _tensors(self) -> dict[str, NDArray[Any]]:
-        of_softmax = {"centers": self.centers_, "intercepts": self.intercepts_}
-        given = {name: value for name, value in of_softmax.items() if value is not None}
-        return {**super()._tensors(), "coef": self.coef_, "allowed": self.allowed_, **given}
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        n_classes, n_tasks, dim = len(self.classes_), self.n_tasks_, self.lattice_.dim
+        shapes = {"coef": (np.float64, (n_classes, n_tasks, dim)), "allowed": (np.bool_, (n_classes, n_tasks))}
+        if self.head == "probe":
+            return shapes
+        return {**shapes, "intercepts": (np.float64, (n_classes, n_tasks)), "centers": (np.float64, (dim, n_tasks))}
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+        self.intercepts_ = self.centers_ = None
         super()._restore(tensors, parameters)
-        n_classes, n_tasks, dim = len(self.classes_), self.n_tasks_, self.lattice_.dim
-        self.coef_ = check_tensor(tensors, "coef", (n_classes, n_tasks, dim), np.float64)
-        self.allowed_ = check_tensor(tensors, "allowed", (n_classes, n_tasks), np.bool_)
         if not self.allowed_.any(axis=0).all():
             raise Misfit("one of its tasks may hold no class")
-        self.intercepts_ = self.centers_ = None
-        if self.head == "softmax":
-            self.intercepts_ = check_tensor(tensors, "intercepts", (n_classes, n_tasks), np.float64)
-            self.centers_ = check_tensor(tensors, "centers", (dim, n_tasks), np.float64)
 
     def _class_scores(self, features: NDArray[np.float32]) -> Float:
         logits = (self._logits(features, number) for number in range(self.n_tasks_))
-        return put_together(logits, self.allowed_, len(features), self.scores)
+        return combined_scores(logits, self.allowed_, len(features), self.scores)
 
     def _sharpness(self) -> float:
         return _SHARPNESS if self.scores == "normalised" else 1.0
@@ -183,7 +179,7 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
         return features.astype(np.float64)
 
     def _layer(self, number: int) -> tuple[Float, Float]:
-        """Return the weights and intercepts of a head, as they are put together with others."""
+        """Return the weights and intercepts of a head, as they are combined with others."""
         coef = self.coef_[:, number]
         offsets = np.zeros(len(coef)) if self.intercepts_ is None else self.intercepts_[:, number]
         if self.scores == "largest":
@@ -207,21 +203,21 @@ def normalised(coef: Float) -> Float:
     return math.sqrt(coef.shape[1]) * unit_directions(coef - coef.mean(axis=0)).astype(np.float64)
 
 
-def put_together(logits: Iterable[NDArray[Any]], allowed: NDArray[np.bool_], n_rows: int, scores: str) -> Float:
+def combined_scores(logits: Iterable[NDArray[Any]], allowed: NDArray[np.bool_], n_rows: int, scores: str) -> Float:
     """Return the score of each class from the logits of all heads.
 
     Each head has logits of shape (n_rows, n_allowed) for its classes in `allowed`, shape (n_classes, n_heads).
     Exponentials of ``"normalised"`` logits are added up; else the ``"largest"`` logit counts.
     """
-    together = np.logaddexp if scores == "normalised" else np.maximum
+    combine = np.logaddexp if scores == "normalised" else np.maximum
     total = np.full((n_rows, len(allowed)), NEVER)
     for own, of_head in zip(allowed.T, logits, strict=True):
         with np.errstate(under="ignore"):  # the exponential of NEVER is 0
-            total[:, own] = together(total[:, own], of_head)
+            total[:, own] = combine(total[:, own], of_head)
     return total
 
 
 def _with_one_more(task: Task, name: str, value: NDArray[Any] | None) -> NDArray[Any]:
-    """Return an attribute of the earlier model with that of the new head, along the second axis."""
+    """Append the value of the new head to an attribute of the earlier model, along the second axis."""
     one = np.asarray(value)[:, None]
     return one if task.earlier is None else np.concatenate([getattr(task.earlier, name), one], axis=1)

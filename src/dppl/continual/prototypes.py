@@ -16,7 +16,6 @@ from dppl import _validate
 from dppl.continual._stream import NEVER, ContinualClassifier, Tasks
 from dppl.continual._sums import KeptSums, ReleasedSums, evidence_of
 from dppl.errors import ParameterError
-from dppl.estimators.model_file import check_tensor
 from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement, factors
@@ -117,7 +116,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
     keep_tasks: bool = False
 
     def forget(self, task: int) -> Self:
-        """Leave a task out of the model: what it released is dropped, and the rest added up anew.
+        """Forget a task: what it released is dropped from the model, and the rest is added up anew.
 
         This is not unlearning. Models that were published before hold the task, so the guarantee and the ledger's entry
         stay as they are; the records of the task are as well protected as before, and no better. The classes of a
@@ -141,7 +140,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         _validate.positive_integer(task=task)
         later = copy.copy(self)
         later.kept_ = self.kept_.without(task)
-        later.released_ = later.kept_.together()
+        later.released_ = later.kept_.summed()
         later._weigh(float(later.kept_.variances.max(initial=0.0)))  # they are all alike
         self.__dict__.update(vars(later))  # all at once, or nothing
         return self
@@ -258,15 +257,17 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         """Set what predicts from one sum for each class, their variances of noise, and evidence of records."""
         self.prototypes_ = sums
 
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        return {"prototypes": (np.float64, (len(self.classes_), self.lattice_.dim))}
+
     def _tensors(self) -> dict[str, NDArray[Any]]:
         kept = self.kept_.to_tensors() if self._fitted_with["keep_tasks"] else {}
-        return {**super()._tensors(), "prototypes": self.prototypes_, **self.released_.to_tensors(), **kept}
+        return {**super()._tensors(), **self.released_.to_tensors(), **kept}
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
         shape = len(self.classes_), self.lattice_.dim
         self.released_ = ReleasedSums.of_tensors(tensors, *shape, n_tasks=self.n_tasks_)
-        self.prototypes_ = check_tensor(tensors, "prototypes", shape, np.float64)
         if self.keep_tasks:
             self.kept_ = KeptSums.of_tensors(tensors, *shape, n_tasks=self.n_tasks_)
 

@@ -20,12 +20,12 @@ from dppl import _validate
 from dppl._metadata import ENCODER, columns_of, stated
 from dppl.engines import Engine, InProcess
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
-from dppl.estimators.parameters import GROUPS, LatticeOptions, fitted_lattice, parameters, with_options
+from dppl.estimators.parameters import GROUPS, ROTATION, LatticeOptions, parameters, with_options
 from dppl.estimators.plan import Plan, Setting, Task
 from dppl.estimators.public_data import PublicData, PublicValues, checked, refuse_private
 from dppl.estimators.released import ReleasedClassifier
-from dppl.kernel import private_data, reading
-from dppl.kernel.lattice import Lattice, RowSource
+from dppl.kernel import reading
+from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.threads import one_thread_each
 from dppl.kernel.measure import Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import Budget, Guarantee
@@ -33,10 +33,12 @@ from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVERED, FORM_OF_FILES
 from dppl.kernel.queries import WITHIN_CLASS
 from dppl.kernel.reading import UnknownLabels
+from dppl.kernel.records import private_data
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
 
+_MEAN_ROWS = 4096
 _SAME_CLASS = "two data sets are neighbours when one record is replaced by another of the same class"
 _PUBLIC_INPUTS = ("the list of classes", "the encoder", "the number of features", FORM_OF_FILES, "all parameters")
 _UNKNOWN_LABEL = "whether the fit stopped at a label outside the class list (unknown_labels='error')"
@@ -67,7 +69,8 @@ class EmbeddingClassifier(ReleasedClassifier):
     max_classes_per_person : int, default=None
         In how many classes a person counts at most, in a fit with ids of persons: those of most of their rows. None is
         all for `SoftmaxPrototypes`, where their number costs nothing, and 1 elsewhere. More than 1 means more noise
-        there: by the square root of the number where classes are released apart (class sums), and else by the number.
+        there: by the square root of the number where classes are released separately (class
+        sums), and else by the number.
     random_state : int, default=None
         None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
         must not be released.
@@ -121,7 +124,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         BudgetExceeded
             If the ledger does not cover the release. Nothing was drawn then.
         InputError, UnknownLabelError
-            If arrays do not fit together, a label lies outside `classes`, or a row cannot be used in a strict fit.
+            If the arrays do not match, a label lies outside `classes`, or a row cannot be used in a strict fit.
         """
         return self._fit(X, y, groups, ledger, partition)
 
@@ -142,7 +145,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         self._forget()
         try:
             self.check_parameters()
-            if self.budget.is_weak:
+            if self.budget.weakness:
                 warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=3)
             # Numbers that leave the range of floats belong to single rows, and must neither warn nor stop the others.
             with one_thread_each, np.errstate(all="ignore"):
@@ -159,9 +162,9 @@ class EmbeddingClassifier(ReleasedClassifier):
                     classes=classes if allowed is None else classes[allowed],
                 )
                 # Paid before a private value is read: whoever stops a fit after that has seen something of it.
-                # Not the seed: whoever reads the ledger could take the noise out again.
-                told = {name: one for name, one in plan.parameters.items() if name not in ("public", "random_state")}
-                guarantee, entry = charge(ledger, partition, guarantee, type(self).__name__, told)
+                # Not the seed: whoever reads the ledger could remove the noise.
+                recorded = {name: one for name, one in plan.parameters.items() if name != "random_state"}
+                guarantee, entry = charge(ledger, partition, guarantee, type(self).__name__, recorded)
                 with charged(entry):
                     records = None
                     if plan.measurements:
@@ -194,7 +197,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         examples = plan.setting.public.examples
         self.examples_ = None if examples is None else examples.kept(plan.setting.n_classes)
         # What the model file will say; parameters that are set after the fit have no part in it.
-        self._fitted_with = {name: value for name, value in plan.parameters.items() if name != "public"}
+        self._fitted_with = dict(plan.parameters)
         self.learn(measure, plan.setting)
         self._complete(plan.setting)
 
@@ -257,7 +260,8 @@ class EmbeddingClassifier(ReleasedClassifier):
             ),
             fit_for_release=fit_for_release(self.random_state),
         )
-        return Plan(deepcopy(self.get_params(deep=False)), setting, paid, guarantee, self.whole_persons)
+        given = {name: value for name, value in self.get_params(deep=False).items() if name != "public"}
+        return Plan(deepcopy(given), setting, paid, guarantee, self.whole_persons)
 
     def prepare(self, setting: Setting) -> Any:
         """Compute what both `measurements` and `learn` need of public values; it becomes `setting.prepared`."""
@@ -290,7 +294,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         for name in vars(self):
             # A fact of the class, such as its relation of neighbours, which nobody may set.
             if hasattr(type(self), name) and name not in known and not name.endswith("_"):
-                raise ParameterError(f"{type(self).__name__} has no parameter {name}; take it off the estimator again.")
+                raise ParameterError(f"{type(self).__name__} has no parameter {name}; delete that attribute.")
         budget = checked_budget(self.budget)
         if budget.is_zero and not self.starts_from_examples:
             raise BudgetError(
@@ -328,10 +332,24 @@ class EmbeddingClassifier(ReleasedClassifier):
 
     def _lattice(self, n_features: int, public: RowSource | None) -> Lattice:
         """Return the public map from embeddings to integer rows."""
-        return fitted_lattice(self.lattice or LatticeOptions(), n_features, public)
+        options = self.lattice or LatticeOptions()
+        center, rotation = options.center, options.rotation
+        if isinstance(center, str):
+            _validate.one_of(("public",), center=center)
+            if public is None:
+                raise ParameterError("center='public' is fitted on public rows; give public=PublicData(rows).")
+            plain, total = Lattice(n_features), np.zeros(n_features)
+            for block in iter_blocks(public, _MEAN_ROWS):
+                total += plain.features(block).sum(axis=0, dtype=np.float64)
+            center = total / max(public.shape[0], 1)
+        if isinstance(rotation, str):
+            _validate.one_of(("auto",), rotation=rotation)
+            plain = Lattice(n_features, center=center, pool=options.pool)
+            rotation = ROTATION if public is not None and plain.loses_much(public) else None
+        return Lattice(n_features, center=center, pool=options.pool, rotation=rotation)
 
     def _uses_public_rows(self, public: PublicValues) -> bool:
-        """Tell whether what is released depends on public rows."""
+        """Return whether what is released depends on public rows."""
         return self.lattice is not None and self.lattice.reads_public_rows
 
     def not_covered(self) -> tuple[str, ...]:

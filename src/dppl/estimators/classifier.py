@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import ParameterError
 from dppl.estimators.base import EmbeddingClassifier
-from dppl.estimators.model_file import check_tensor
 from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 
@@ -51,15 +49,10 @@ class Classifier(EmbeddingClassifier):
             if learned.shape != shape or not np.isfinite(learned).all():
                 raise ParameterError(f"learn must set {name}, finite and of shape {shape}; got shape {learned.shape}.")
             setattr(self, name, learned)
-        super()._complete(setting)
 
-    def _tensors(self) -> dict[str, NDArray[Any]]:
-        return {"coef": self.coef_, "intercept": self.intercept_}
-
-    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
         n_classes = len(self.classes_)
-        self.coef_ = check_tensor(tensors, "coef", (n_classes, self.lattice_.dim), np.float64)
-        self.intercept_ = check_tensor(tensors, "intercept", (n_classes,), np.float64)
+        return {"coef": (np.float64, (n_classes, self.lattice_.dim)), "intercept": (np.float64, (n_classes,))}
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         return np.asarray(features.astype(np.float64) @ self.coef_.T + self.intercept_)

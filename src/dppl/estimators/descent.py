@@ -16,9 +16,8 @@ SIZE_PERCENT = 1
 class Descent:
     """Weights that move from zero along released gradients by the heavy-ball rule (Polyak 1964).
 
-    `momentum` is the share of the last step's velocity that is kept, and `l2` the strength of the penalty ``l2 / 2 *
-    ‖coef‖²`` beside the mean loss. A `constant` other than 0 ends every row, and so the last column of a gradient moves
-    the intercept.
+    `momentum` is the share of the velocity that the next step keeps; ``l2 / 2 * ‖coef‖²`` is added to the mean loss.
+    A `constant` other than 0 ends every row, and so the last column of a gradient moves the intercept.
     """
 
     def __init__(self, n_classes: int, dim: int, *, momentum: float, l2: float = 0.0, constant: float = 0.0) -> None:

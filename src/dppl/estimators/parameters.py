@@ -11,20 +11,16 @@ from typing import Any, Literal, TypeVar, dataclass_transform
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dppl import _validate
-from dppl.errors import ParameterError
-from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.privacy.guarantee import Adjacency
 
 Kind = TypeVar("Kind", bound=type)
 
 # The seed of public rotations, where nobody chose another. Any fixed number does.
 ROTATION = 0
-# Sections of a docstring that are those of the bases, too.
+# Sections of a docstring that a class shares with its bases.
 _HEADINGS = ("Parameters", "Attributes")
 _SECTIONS = re.compile(r"\n\n(?=\w+\n---)")
 _ENTRY = re.compile(r"^(\w+) : .*(?:\n(?: .*)?)*", re.MULTILINE)
-_MEAN_ROWS = 4096
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
@@ -57,7 +53,7 @@ class LatticeOptions:
     pool : int, default=1
         Kernel size of average pooling over neighbouring coordinates (the papers' k_pool).
     center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of the public rows.
+        Public mean that is subtracted from unit rows; ``"public"`` takes the mean of the public rows.
     rotation : int or "auto", default=None
         Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if the public rows need
         it.
@@ -113,36 +109,18 @@ class LatticeParameter:
     lattice: LatticeOptions | None = None
 
 
-def fitted_lattice(options: LatticeOptions, n_features: int, public: RowSource | None) -> Lattice:
-    """Return the lattice, fitted on public rows as far as the options say ``"public"`` or ``"auto"``."""
-    center, rotation = options.center, options.rotation
-    if isinstance(center, str):
-        _validate.one_of(("public",), center=center)
-        if public is None:
-            raise ParameterError("center='public' is fitted on public rows; give public=PublicData(rows).")
-        plain, total = Lattice(n_features), np.zeros(n_features)
-        for block in iter_blocks(public, _MEAN_ROWS):
-            total += plain.features(block).sum(axis=0, dtype=np.float64)
-        center = total / max(public.shape[0], 1)
-    if isinstance(rotation, str):
-        _validate.one_of(("auto",), rotation=rotation)
-        plain = Lattice(n_features, center=center, pool=options.pool)
-        rotation = ROTATION if public is not None and plain.loses_much(public) else None
-    return Lattice(n_features, center=center, pool=options.pool, rotation=rotation)
-
-
 # Parameters that are groups of options, which ``name__option`` sets one by one.
 GROUPS = {"lattice": LatticeOptions}
 
 
 def with_options(names: Iterable[str]) -> list[str]:
-    """Return names of parameters, those of groups with the names of their options."""
+    """Return names of parameters, and those of the options of groups."""
     options = [f"{name}__{option}" for name in names if name in GROUPS for option in GROUPS[name].__dataclass_fields__]
     return sorted({*names, *options})
 
 
 def same_value(one: Any, other: Any) -> bool:
-    """Tell whether two values of a parameter are the same, also where they are arrays."""
+    """Return whether two values of a parameter are equal, arrays included."""
     if any(hasattr(value, "__array__") or isinstance(value, list | tuple | range) for value in (one, other)):
         first, second = np.asarray(one), np.asarray(other)
         return first.dtype.kind == second.dtype.kind and np.array_equal(first, second)

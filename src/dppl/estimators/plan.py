@@ -82,7 +82,7 @@ class Plan:
     `EmbeddingClassifier.plan` makes one, and every fit its own.
     """
 
-    parameters: Mapping[str, Any]  # those of the estimator, but for what is large: `public`
+    parameters: Mapping[str, Any]  # of the estimator, except for `public`, which is large
     setting: Setting  # the public values that the fit knows
     measurements: Mapping[str, Calibrated]  # what may be asked of the private records, with its noise
     # What `fit` will guarantee, and what it costs; without what a table of private embeddings says of itself. With more

@@ -1,4 +1,4 @@
-"""What is public in a fit, beside parameters: unlabelled rows, and examples of the classes."""
+"""What is public in a fit besides parameters: unlabelled rows, and examples of the classes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from dppl._metadata import ENCODER, LATTICE, check_encoder, stated
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError, ParameterError
-from dppl.kernel import once_each, pieces
 from dppl.kernel.lattice import Lattice, RowSource, TensorRows, iter_blocks, take_rows
 from dppl.kernel.lattice.stream import is_tensor
 from dppl.kernel.reading import Codes, as_labels, as_rows, class_codes
+from dppl.kernel.records import once_each, pieces
 
 _EXAMPLE_ROWS = 4096
 _LONGEST_SHOWN = 4000
@@ -212,11 +212,11 @@ def check_lattice(X: Any, n_features: int, name: str) -> None:
 
     Others serve every fit: one whose map is that of the table takes them as they are, any other as directions.
     """
-    found, plain = stated(X, LATTICE), Lattice(n_features).name()
-    if found is not None and found != plain:
+    given, plain = stated(X, LATTICE), Lattice(n_features).name()
+    if given is not None and given != plain:
         raise InputError(
             f"{name} must hold embeddings, or lattice rows of the map {plain}; its table holds lattice rows of the map "
-            f"{found[:_LONGEST_SHOWN]}. Use the table that they were made from."
+            f"{given[:_LONGEST_SHOWN]}. Use the table that they were made from."
         )
 
 
@@ -259,11 +259,12 @@ def public_rows_at(public: RowSource, indices: NDArray[np.int64], engine: Engine
     firsts = np.cumsum([0, *(piece.shape[0] for piece in parts)])
     holders = np.searchsorted(firsts, indices, side="right") - 1
     items = [(parts[one], indices[holders == one] - firsts[one]) for one in np.unique(holders).tolist()]
-    found = dict(once_each(engine, _rows_of_piece, items))
-    together = np.concatenate([found[place] for place in range(len(items))])
-    taken = np.empty_like(together)
-    taken[np.argsort(holders, kind="stable")] = together
-    return taken
+    read = dict(once_each(engine, _rows_of_piece, items))
+    # By piece; the indices may go through them in any order.
+    by_piece = np.concatenate([read[place] for place in range(len(items))])
+    rows = np.empty_like(by_piece)
+    rows[np.argsort(holders, kind="stable")] = by_piece
+    return rows
 
 
 def _rows_of_piece(item: tuple[RowSource, NDArray[np.int64]]) -> NDArray[Any]:

@@ -128,7 +128,8 @@ def estimator_of(method: str, budget: Budget, classes: Any, /, **options: Any) -
     known = sorted(set(entry.parameters) - {"budget", "classes", "public", "random_state"})
     for name in options:
         if name not in (*known, "public", "random_state"):
-            raise ParameterError(
-                f"must be parameters of {entry.name}: {', '.join(known)}; got {name!r}.", parameter="options"
-            )
-    return entry.load()(budget, classes).set_params(**options)
+            listed = ", ".join(known)
+            raise ParameterError(f"must be parameters of {entry.name}: {listed}; got {name!r}.", parameter="options")
+    whole = {name: value for name, value in options.items() if "__" not in name}
+    model = entry.load()(budget, classes, **whole)
+    return model if whole == options else model.set_params(**options)

@@ -6,7 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,11 +23,12 @@ from dppl.estimators import model_file
 from dppl.estimators.parameters import LatticeOptions
 from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.reported import Reported
-from dppl.kernel import Part, Parted, reading
+from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.reading import Codes, Unusable
+from dppl.kernel.records import Part, Parted
 
 # How frequent classes are: all alike, as in the data of the fit, or public numbers.
 Shares: TypeAlias = Literal["equal", "data"] | ArrayLike
@@ -111,22 +112,10 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         InputError
             As `decision_function`.
         """
-        if isinstance(X, Parted):
-            codes = self._of_parts(X, _codes_of_part, unusable)
-            missing = codes < 0
-            if unusable == "error":
-                refuse_unusable(missing, _UNUSABLE)
-            return labels_of(codes, self.classes_, missing, unusable)
-        scores = self._scores(X, unusable)
-        return labels_of(scores.argmax(axis=1), self.classes_, np.isnan(scores[:, 0]), unusable)
+        codes = self._scores(X, unusable, _codes)
+        return labels_of(codes, self.classes_, codes < 0, unusable)
 
-    def predict_proba(
-        self,
-        X: Any,
-        *,
-        shares: Shares = "equal",
-        unusable: Unusable = "error",
-    ) -> NDArray[np.float64]:
+    def predict_proba(self, X: Any, *, shares: Shares = "equal", unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the probability of each class for each row.
 
         It is the softmax of the scores times a factor that follows from what was released and from how much noise that
@@ -159,13 +148,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
             If `shares` are no frequencies of the classes, or those of the data were not released.
         """
         offsets = self._log_shares(shares)
-        if isinstance(X, Parted):
-            probabilities = self._of_parts(X, partial(_probabilities_of_part, shares=shares), unusable)
-            if unusable == "error":
-                refuse_unusable(np.isnan(probabilities[:, 0]), _UNUSABLE)
-            return probabilities
-        scores = self._scores(X, unusable)
-        return np.asarray(softmax(self._sharpness() * scores + offsets, axis=1))
+        return self._scores(X, unusable, partial(_probabilities, sharpness=self._sharpness(), offsets=offsets))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.
@@ -214,12 +197,17 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
             raise FileExistsError(f"{name} exists; choose another name, or overwrite it with overwrite=True.") from None
 
     @abstractmethod
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        """Return dtype and shape of each released array, by its name: that of the attribute without the underscore."""
+
     def _tensors(self) -> dict[str, NDArray[Any]]:
         """Return the released arrays for the model file."""
+        return {name: getattr(self, f"{name}_") for name in self._shapes()}
 
-    @abstractmethod
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         """Set the fitted attributes from a model file; raise `Misfit` if they do not fit the rest of it."""
+        for name, (kind, shape) in self._shapes().items():
+            setattr(self, f"{name}_", model_file.check_tensor(tensors, name, shape, kind))
 
     @abstractmethod
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -255,28 +243,25 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(values))
 
-    def _scores(self, X: Any, unusable: Unusable = "error") -> NDArray[np.float64]:
-        """Return scores of shape (n, n_classes); rows that cannot be used have NaN, where they are not refused."""
+    def _scores(
+        self, X: Any, unusable: Unusable = "error", made: Callable[[Any], NDArray[Any]] = np.asarray
+    ) -> NDArray[Any]:
+        """Return what is made of the scores, of shape (n, n_classes): NaN for rows that cannot be used and may stay."""
         check_is_fitted(self, self._RELEASED)
         _validate.one_of(reading.UNUSABLE, unusable=unusable)
         self._check_continues(X)
-        rows = reading.as_rows(X)
-        parts = [np.empty((0, len(self.classes_)))]
-        for block in iter_blocks(rows, _ROWS):
-            features = self.lattice_.features(block)
-            parts.append(np.where(features.any(axis=1, keepdims=True), self._class_scores(features), np.nan))
-        scores = np.concatenate(parts)
+        if isinstance(X, Parted):
+            results = dict(X.engine.each(partial(_of_part, self, made), X.parts))
+            result = np.concatenate([results[place] for place in range(len(results))])
+        else:
+            parts = [np.empty((0, len(self.classes_)))]
+            for block in iter_blocks(reading.as_rows(X), _ROWS):
+                features = self.lattice_.features(block)
+                parts.append(np.where(features.any(axis=1, keepdims=True), self._class_scores(features), np.nan))
+            result = made(np.concatenate(parts))
         if unusable == "error":
-            refuse_unusable(np.isnan(scores[:, 0]), _UNUSABLE)
-        return scores
-
-    def _of_parts(self, X: Parted, function: Callable[[Self, Part], NDArray[Any]], unusable: Unusable) -> NDArray[Any]:
-        """Return what `function` makes of each part of a table, one after the other."""
-        check_is_fitted(self, self._RELEASED)
-        _validate.one_of(reading.UNUSABLE, unusable=unusable)
-        self._check_continues(X)
-        found = dict(X.engine.each(partial(function, self), X.parts))
-        return np.concatenate([found[place] for place in range(len(found))])
+            refuse_unusable(result < 0 if result.ndim == 1 else np.isnan(result[:, 0]), _UNUSABLE)
+        return result
 
     def _check_continues(self, X: Any) -> None:
         """Refuse rows of another width, or by another encoder, than those of the fit."""
@@ -296,14 +281,17 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         return tags
 
 
-def _codes_of_part(model: ReleasedClassifier, part: Part) -> NDArray[np.int32]:
+def _of_part(model: ReleasedClassifier, made: Callable[[Any], NDArray[Any]], part: Part) -> NDArray[Any]:
+    return model._scores(part.read()[0], "empty", made)
+
+
+def _codes(scores: NDArray[np.float64]) -> NDArray[np.int32]:
     """Return the position of the class of each row, -1 where it cannot be used."""
-    scores = model._scores(part.read()[0], "empty")
     return np.where(np.isnan(scores[:, 0]), -1, scores.argmax(axis=1)).astype(np.int32)
 
 
-def _probabilities_of_part(model: ReleasedClassifier, part: Part, *, shares: Shares) -> NDArray[np.float64]:
-    return model.predict_proba(part.read()[0], shares=shares, unusable="empty")
+def _probabilities(scores: NDArray[np.float64], sharpness: float, offsets: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(softmax(sharpness * scores + offsets, axis=1))
 
 
 def refuse_unusable(unusable: NDArray[np.bool_], what: str) -> None:

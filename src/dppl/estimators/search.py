@@ -21,13 +21,14 @@ from dppl.estimators.base import EmbeddingClassifier, as_json, charge, charged, 
 from dppl.estimators.parameters import parameters, with_options
 from dppl.estimators.public_data import PublicData, refuse_private
 from dppl.estimators.reported import Reported
-from dppl.kernel import private_data, reading
+from dppl.kernel import reading
 from dppl.kernel.lattice.threads import one_thread_each
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import ZCDP, ApproxDP, Guarantee, Release
 from dppl.kernel.privacy.accounting import rho_per_run_within
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import TUNED_ELSEWHERE
+from dppl.kernel.records import private_data
 from dppl.kernel.search import RightAnswers, best_of, probability
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _of_best(name: str) -> Callable[..., Any]:
 
 @parameters
 class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    r"""Fit the best of several candidates, found by a private score on held-out records.
+    r"""Fit the best of several candidates by a private score on held-out records.
 
     Each record goes by the toss of a coin into a training or a validation part. A run draws a candidate at random, fits
     it on the one and scores it on the other with Gaussian noise. The number of runs is random and must stay
@@ -149,7 +150,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # a search that fails must not leave the model of an earlier one
         budget, candidates = self._checked()
-        if budget.is_weak:
+        if budget.weakness:
             warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
         adjacency, most = self.estimator.adjacency, None if groups is None else 1
         classes = reading.public_classes(self.estimator.classes)
@@ -174,7 +175,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             facts = public_facts(X)
             guarantee = self._guarantee(promises, budget, rho, scoring)
             fixed = {name: one for name, one in self.estimator.get_params(deep=False).items() if name not in _FIXED}
-            told = {
+            recorded = {
                 "estimator": fixed,
                 "candidates": [as_json(one) for one in candidates],
                 "mean_runs": int(self.mean_runs),
@@ -182,14 +183,14 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 "validation_share": probability(self.validation_share),
             }
             name = f"{type(self).__name__}({type(self.estimator).__name__})"
-            charged_guarantee, entry = charge(ledger, partition, guarantee, name, told)
+            charged_guarantee, entry = charge(ledger, partition, guarantee, name, recorded)
 
             def learn(number: int, measure: Measure) -> EmbeddingClassifier:
                 fitted: EmbeddingClassifier = clone(models[number])
                 fitted._learn(plans[number], facts, guarantee, measure)
                 return fitted
 
-            # The number of runs is secret, so nobody is told when one of them ends.
+            # The number of runs is secret, so nobody sees when one of them ends.
             with charged(entry), shown_by(None), np.errstate(all="ignore"):
                 records = private.records(
                     classes, unknown_labels=self.estimator.unknown_labels, adjacency=adjacency, max_classes=most

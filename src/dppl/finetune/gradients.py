@@ -28,7 +28,7 @@ from dppl.kernel.lattice.stream import as_numpy, is_tensor
 from dppl.kernel.measure import Calibrated, Measure
 from dppl.kernel.mechanisms import Randomness, RoundedGaussian, SampledGaussian, randomness
 from dppl.kernel.privacy import Budget
-from dppl.kernel.queries import ADD_REMOVE, Query, shaped
+from dppl.kernel.queries import ADD_REMOVE, OwnAnswer, shaped
 from dppl.kernel.reading import Codes, UnknownLabels
 from dppl.kernel.records import HeldRecords, Records
 
@@ -44,7 +44,7 @@ _CHUNK = 1 << 22
 _TOLERANCE = 1e-3
 
 
-class NetworkGradients(Query):
+class NetworkGradients(OwnAnswer):
     """The sum over records of the clipped gradient of the cross-entropy in the trained weights of a network.
 
     **Reach.** Let g be the gradient at one record in all trained weights together, C the clip and R = 2²². The record

@@ -14,7 +14,7 @@ from dppl.io._places import Place, open_place
 from dppl.io._reading import Array, converting, load_npy, type_name
 from dppl.io.fragments import open_npz, read_npy
 from dppl.io.labels import AnyPath
-from dppl.kernel import texts_apart
+from dppl.kernel.persons import texts_apart
 
 
 def read_ids(path: AnyPath, column: str) -> Array:

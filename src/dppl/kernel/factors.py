@@ -17,7 +17,7 @@ binning).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -100,7 +100,10 @@ def _toeplitz(n_tasks: int) -> Iterator[tuple[Row, Bins]]:
     totals = [0, *accumulate(coefficients)]
     bins: Bins = []
     for task in range(n_tasks):
-        weights = [_mean_weight(totals, task - last, task - first) for first, last in bins]
+        weights = []
+        for first, last in bins:  # the mean coefficient of the ages, in the unit of weights, to the nearest integer
+            scale = (last - first + 1) * _FINE
+            weights.append((2 * _UNIT * (totals[task - first + 1] - totals[task - last]) + scale) // (2 * scale))
         homes, later = [0], [(bins or [(task, task)])[0]]
         for first, last in [*bins, (task, task)][1:]:
             oldest = later[-1][0]
@@ -112,9 +115,3 @@ def _toeplitz(n_tasks: int) -> Iterator[tuple[Row, Bins]]:
             homes.append(len(later) - 1)
         yield Row(_UNIT, np.array(weights, np.int64), np.array(homes, np.intp)), bins
         bins = later
-
-
-def _mean_weight(totals: Sequence[int], youngest: int, oldest: int) -> int:
-    """Return the mean coefficient of some ages, in the unit of weights, to the nearest integer."""
-    scale = (oldest - youngest + 1) * _FINE
-    return (2 * _UNIT * (totals[oldest + 1] - totals[youngest]) + scale) // (2 * scale)

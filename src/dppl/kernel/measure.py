@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 
 from dppl import _validate
 from dppl.errors import MeasurementError, ParameterError
-from dppl.kernel.mechanisms import Randomness, randomness
+from dppl.kernel.mechanisms import Randomness, SampledGaussian, randomness
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.privacy.composition import budget_of_one, split
-from dppl.kernel.queries import Query
-from dppl.kernel.records import Records
+from dppl.kernel.queries import OwnAnswer, Query
+from dppl.kernel.records import HeldRecords, Records
 
 __all__ = ["Calibrated", "Measure", "Measurement", "calibrated", "fit_for_release"]
 
@@ -159,10 +159,15 @@ class Measure:
                 raise MeasurementError(f"{name!r} was declared for {times} asks of one fit, and all are answered.")
             counter.left[name] -= 1  # first: an ask that fails is spent
             records = counter.records
-        query, released = paid.measurement.query, {**self._always, **released}
-        if paid.mechanism is None:
-            return query.exact(records, **released)
-        return query.answer(paid.mechanism, records, counter.source, **released)
+        query, mechanism, released = paid.measurement.query, paid.mechanism, {**self._always, **released}
+        if mechanism is None:  # neighbours agree in it
+            return records.total(query, **released)
+        if isinstance(query, OwnAnswer):
+            return query.answer(mechanism, records, counter.source, **released)
+        if isinstance(mechanism, SampledGaussian):
+            assert isinstance(records, HeldRecords)  # the query needs rows
+            records = records.sampled(mechanism.sample(len(records.codes), counter.source))
+        return mechanism.release(records.total(query, **released), counter.source)
 
     def at(self, **released: Any) -> Measure:
         """Return the same counter, at which every ask has these arguments, too."""

@@ -47,14 +47,16 @@ def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
     """
     if isinstance(groups, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(groups)
-        groups = _without(texts_apart(np.ma.getdata(groups)).astype(object), mask)
+        groups = texts_apart(np.ma.getdata(groups)).astype(object)
+        groups[mask] = None
     elif isinstance(groups, np.ndarray):
         groups = texts_apart(groups)
     elif any(hasattr(groups, name) for name in ("to_pylist", "to_list")):
         groups = _items(groups)
     ids = reading.as_labels(groups, rows, ("X", "groups"))
     if ids.dtype.kind in "mM":  # a list of them may hold numbers, also for those that are missing
-        ids = _without(ids.astype(np.int64).astype(object), np.isnat(ids))
+        missing, ids = np.isnat(ids), ids.astype(np.int64).astype(object)
+        ids[missing] = None
     return ids
 
 
@@ -103,12 +105,6 @@ def person_codes(ids: NDArray[Any]) -> Codes:
 def are_missing(ids: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark ids that name nobody, each of which is a person of its own."""
     return np.fromiter((type(_key(one)) is object for one in ids.tolist()), bool, len(ids))
-
-
-def _without(ids: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
-    """Put None in the place of ids that are missing."""
-    ids[missing] = None
-    return ids
 
 
 def _key(one: Any) -> Hashable:

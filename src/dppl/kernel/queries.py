@@ -1,7 +1,7 @@
 """What may be asked of private records, and how far one record moves the answer before its noise.
 
 Each class is a query: an integer function of the records, exact in any order of them, whose docstring proves its reach.
-Arguments of `exact` are public or released; a query holds for any values of them. The reach is for records that were
+Arguments of an ask are public or released; a query holds for any values of them. The reach is for records that were
 mapped by `Lattice`, whose rows q have the norm s at most (`Lattice.squared_norm` is s²), and of which each is in one
 class. Under replace-one a record leaves and another comes, so any sum moves by at most twice what it moves by under
 add-remove; queries say where they do better. Those marked `whole_persons` move by a whole person (`WholePersons`) as by
@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,7 @@ from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.kernels import class_sums, gram_matrices, sum_blocks, weighted_sum
 from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxCurvature, SoftmaxGradient, longest_shortfall
 from dppl.kernel.mechanisms import (
-    COINPRESS_SPLIT,
-    DPPL_SPLIT,
+    COINPRESS_SPLITS,
     CoinPress,
     Randomness,
     RoundedGaussian,
@@ -34,36 +33,20 @@ from dppl.kernel.mechanisms import (
     SymmetricRoundedGaussian,
 )
 from dppl.kernel.privacy import Budget, Release
-from dppl.kernel.records import HeldRecords, Records
 
-__all__ = [
-    "ADD_REMOVE",
-    "COINPRESS_SPLITS",
-    "REPLACE_ONE",
-    "WITHIN_CLASS",
-    "ClassCounts",
-    "ClassGramMatrices",
-    "ClassSums",
-    "CoinPressMeans",
-    "GramMatrix",
-    "Hits",
-    "LongResiduals",
-    "NumberOfRecords",
-    "PublicClassSizes",
-    "Query",
-    "Shortfalls",
-    "SoftmaxCurvatures",
-    "SoftmaxGradients",
-    "WeightedSum",
-]
+if TYPE_CHECKING:
+    from dppl.kernel.records import HeldRecords
+
+__all__ = ["ADD_REMOVE", "COINPRESS_SPLITS", "REPLACE_ONE", "WITHIN_CLASS"]
+__all__ += ["ClassCounts", "ClassGramMatrices", "ClassSums", "CoinPressMeans", "GramMatrix", "Hits"]
+__all__ += ["LongResiduals", "NumberOfRecords", "OwnAnswer", "PublicClassSizes", "Query"]
+__all__ += ["Shortfalls", "SoftmaxCurvatures", "SoftmaxGradients", "WeightedSum"]
 
 Float = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 # Steps of a grid for numbers in [0, 1]: class weights, and what a record counts. Sums of 10¹¹ records fit into 64 bits.
 STEPS = 2**16
-# Shares of the budget of each step of CoinPress, as in DPPL-v1 and in the original.
-COINPRESS_SPLITS = {"dppl": DPPL_SPLIT, "original": COINPRESS_SPLIT}
 # Relations between neighbours. In the last one a record is replaced by another of its class.
 ADD_REMOVE, REPLACE_ONE, WITHIN_CLASS = "add-remove", "replace-one", "replace-one within a class"
 
@@ -71,6 +54,8 @@ ADD_REMOVE, REPLACE_ONE, WITHIN_CLASS = "add-remove", "replace-one", "replace-on
 class Query(ABC):
     """An exact integer function of records, and how far one record moves it."""
 
+    # What the statement calls it; `self` is the query.
+    words: ClassVar[str] = ""
     # Whether it reads rows one after another, so that the records must lie in one place.
     needs_rows: ClassVar[bool] = False
     # Whether it may be asked several times.
@@ -88,27 +73,44 @@ class Query(ABC):
     _noise: ClassVar[type[RoundedGaussian]] = RoundedGaussian
 
     @property
-    @abstractmethod
     def statistic(self) -> str:
         """What the statement calls it."""
+        return self.words.format(self=self)
 
     @property
     @abstractmethod
     def squared_norm(self) -> Fraction:
         """Square of the longest vector that a record adds."""
 
-    @abstractmethod
-    def exact(self, records: Records, *args: Any, **released: Any) -> Int64:
-        """Return the value without noise; what is asked at comes by name.
+    @property
+    def unit(self) -> float:
+        """How many integer steps are 1."""
+        return 1.0
+
+    def checked(self, *args: Any, **released: Any) -> dict[str, Any]:
+        """Check what the query is asked at, and return it as `exact` takes it.
 
         Parameters
         ----------
-        records : Records
         *args
             None.
         **released
-            What the query is asked at: public or released values.
+            Public or released values.
         """
+        return released
+
+    def exact(self, held: HeldRecords, /, *args: Any, **at: Any) -> Int64:
+        """Return the value of some records, without noise; the values of parts add up to that of all.
+
+        Parameters
+        ----------
+        held : HeldRecords
+        *args
+            None.
+        **at
+            What `checked` returned.
+        """
+        raise NotImplementedError
 
     def squared_reach(self, relation: str) -> Fraction:
         """Square of the L2 distance between the values of neighbours."""
@@ -146,24 +148,23 @@ class Query(ABC):
         entry: Release = mechanism.describe(statistic)
         return entry
 
-    @property
-    def unit(self) -> float:
-        """How many integer steps are 1."""
-        return 1.0
 
-    def answer(self, mechanism: Any, records: Records, source: Randomness, *args: Any, **released: Any) -> Any:
-        """Return the value with noise.
+class OwnAnswer(Query):
+    """A query whose answer is not one exact value with noise: its docstring proves what the whole answer costs."""
+
+    @abstractmethod
+    def answer(self, mechanism: Any, records: Any, source: Randomness, /, *args: Any, **released: Any) -> Any:
+        """Return the answer.
 
         Parameters
         ----------
         mechanism
-            As `mechanism` returns it.
+            As `mechanism` returns it: what draws the noise.
         records : Records
         source : Randomness
         *args, **released
-            As for `exact`.
+            As for `checked`.
         """
-        return mechanism.release(self.exact(records, **released), source)
 
 
 @dataclass(frozen=True)
@@ -173,16 +174,13 @@ class NumberOfRecords(Query):
     A record adds 1, and a whole person 1. Under replace-one it does not move, and is paid for all the same.
     """
 
-    statistic = "number of records"
+    words = "number of records"
     squared_norm = Fraction(1)
     _replaced = 1
     whole_persons = True
 
-    def exact(self, records: Records) -> Int64:
+    def exact(self, held: HeldRecords) -> Int64:
         """Return it, shape (1,)."""
-        return records.total(self._sum)
-
-    def _sum(self, held: HeldRecords) -> Int64:
         counted = np.count_nonzero(held.codes >= 0) if held.persons is None else held.persons.number()
         return np.array([counted], np.int64)
 
@@ -196,7 +194,7 @@ class PublicClassSizes(Query):
     """
 
     n_classes: int
-    statistic = "number of records in each class"
+    words = "number of records in each class"
     squared_norm = Fraction(1)
     per_class = True
 
@@ -206,11 +204,8 @@ class PublicClassSizes(Query):
             raise ParameterError("class sizes are public only where a record is replaced by another of its class")
         return True
 
-    def exact(self, records: Records) -> Int64:
+    def exact(self, held: HeldRecords) -> Int64:
         """Return them, shape (n_classes,)."""
-        return records.total(self._sum)
-
-    def _sum(self, held: HeldRecords) -> Int64:
         return np.bincount(held.codes[held.codes >= 0], minlength=self.n_classes).astype(np.int64)
 
 
@@ -223,18 +218,15 @@ class ClassCounts(Query):
     """
 
     n_classes: int
-    statistic = f"size of each class, in steps of 1/{STEPS}"
+    words = f"size of each class, in steps of 1/{STEPS}"
     squared_norm = Fraction(STEPS**2)
     unit = float(STEPS)  # a record
     whole_persons = True
 
-    def exact(self, records: Records) -> Int64:
+    def exact(self, held: HeldRecords) -> Int64:
         """Return them, shape (n_classes,)."""
-        return records.total(self._sum)
-
-    def _sum(self, held: HeldRecords) -> Int64:
         counted = held.codes >= 0
-        each = held.shares(np.full(self.n_classes, STEPS))[counted]
+        each = shares(held, np.full(self.n_classes, STEPS))[counted]
         # Integers below 2⁵³: exact in any order.
         return np.bincount(held.codes[counted], each.astype(np.float64), self.n_classes).astype(np.int64)
 
@@ -245,47 +237,43 @@ class RowQuery(Query):
 
     lattice: Lattice
     n_classes: int
+    # What a record adds is so many steps, times a row or, at degree 2, times the product of a row with itself.
+    _steps: ClassVar[int] = 1
+    _degree: ClassVar[int] = 1
 
     @property
     def squared_norm(self) -> Fraction:
-        """That of a lattice row."""
-        return self.lattice.squared_norm
+        """That of a lattice row, to the degree of the query."""
+        return self._steps**2 * self.lattice.squared_norm**self._degree
 
     @property
     def unit(self) -> float:
-        """How many integer steps a unit row is."""
-        return float(self.lattice.scale)
-
-    def _checked(self, weights: Any) -> Float:
-        """Return released weights of a linear layer, shape (n_classes, dim)."""
-        return shaped("weights", weights, self.n_classes, self.lattice.dim)
+        """Integer steps of a unit row, or of its product with itself."""
+        return self._steps * (self.lattice.scale if self._degree == 1 else float(self.lattice.squared_norm))
 
 
 class ClassSums(RowQuery):
-    """The sum of the lattice rows of each class.
+    """The sum of the lattice rows of each class, or of some classes.
 
     A record adds its q to the row of one class, and is in no other.
     """
 
+    words = "class sums of lattice rows ({self.n_classes} x {self.lattice.dim})"
     per_class = True
 
-    @property
-    def statistic(self) -> str:
-        """With its shape."""
-        return f"class sums of lattice rows ({self.n_classes} x {self.lattice.dim})"
-
-    def exact(self, records: Records, *, classes: NDArray[np.intp] | None = None) -> Int64:
-        """Return them, shape (n_classes, dim), or those of some classes."""
+    def checked(self, *, classes: NDArray[np.intp] | None = None) -> dict[str, Any]:
+        """Check that no class is named twice, which would be told twice."""
         if classes is not None:
             classes = np.asarray(classes)
             inside = np.isin(np.arange(self.n_classes), classes)
-            if not np.array_equal(classes, np.flatnonzero(inside)):  # a class that is named twice would be told twice
+            if not np.array_equal(classes, np.flatnonzero(inside)):
                 raise MeasurementError(f"classes must be increasing positions below {self.n_classes}")
-        total = records.total(self._sum)
-        return total if classes is None else total[classes]
+        return {"classes": classes}
 
-    def _sum(self, held: HeldRecords) -> Int64:
-        return class_sums(sum_blocks(self.lattice, held.rows), held.codes, self.n_classes, self.lattice.dim)
+    def exact(self, held: HeldRecords, *, classes: NDArray[np.intp] | None = None) -> Int64:
+        """Return them, shape (n_classes, dim)."""
+        sums = class_sums(sum_blocks(self.lattice, held.rows), held.codes, self.n_classes, self.lattice.dim)
+        return sums if classes is None else sums[classes]
 
 
 class WeightedSum(RowQuery):
@@ -295,29 +283,17 @@ class WeightedSum(RowQuery):
     whole person share one weight.
     """
 
+    words = "sum of lattice rows, weighted by class ({self.lattice.dim})"
     whole_persons = True
+    _steps = STEPS
 
-    @property
-    def statistic(self) -> str:
-        """With its shape."""
-        return f"sum of lattice rows, weighted by class ({self.lattice.dim})"
+    def checked(self, *, weights: Float) -> dict[str, Any]:
+        """Round the weights of the classes, from 0 to 1, to steps."""
+        return {"steps": on_grid(shaped("weights", weights, self.n_classes), STEPS)}
 
-    @property
-    def squared_norm(self) -> Fraction:
-        """That of a lattice row of the largest weight."""
-        return STEPS**2 * self.lattice.squared_norm
-
-    @property
-    def unit(self) -> float:
-        """That of a unit row of weight 1."""
-        return STEPS * self.lattice.scale
-
-    def exact(self, records: Records, *, weights: Float) -> Int64:
-        """Return it, shape (dim,); the weights of the classes count from 0 to 1."""
-        return records.total(self._sum, on_grid(shaped("weights", weights, self.n_classes), STEPS))
-
-    def _sum(self, held: HeldRecords, steps: Int64) -> Int64:
-        return weighted_sum(sum_blocks(self.lattice, held.rows), held.shares(steps), self.lattice.dim)
+    def exact(self, held: HeldRecords, *, steps: Int64) -> Int64:
+        """Return it, shape (dim,)."""
+        return weighted_sum(sum_blocks(self.lattice, held.rows), shares(held, steps), self.lattice.dim)
 
 
 class GramMatrix(RowQuery):
@@ -327,29 +303,13 @@ class GramMatrix(RowQuery):
     difference is no longer than √2·s²: under replace-one the square grows by 2, and not by 4.
     """
 
+    words = "Gram matrix of lattice rows ({self.lattice.dim} x {self.lattice.dim})"
     _noise = SymmetricRoundedGaussian
     _replaced = 2
+    _degree = 2
 
-    @property
-    def statistic(self) -> str:
-        """With its shape."""
-        return f"Gram matrix of lattice rows ({self.lattice.dim} x {self.lattice.dim})"
-
-    @property
-    def squared_norm(self) -> Fraction:
-        """The fourth power of that of a row."""
-        return self.lattice.squared_norm**2
-
-    @property
-    def unit(self) -> float:
-        """That of the product of a unit row with itself."""
-        return float(self.lattice.squared_norm)
-
-    def exact(self, records: Records) -> Int64:
+    def exact(self, held: HeldRecords) -> Int64:
         """Return it, shape (dim, dim)."""
-        return records.total(self._sum)
-
-    def _sum(self, held: HeldRecords) -> Int64:
         all_alike = np.minimum(held.codes, 0)
         (gram,) = gram_matrices(sum_blocks(self.lattice, held.rows), all_alike, 1, self.lattice.dim)
         return np.asarray(gram)
@@ -358,29 +318,39 @@ class GramMatrix(RowQuery):
 class ClassGramMatrices(GramMatrix):
     """The sum of q·qᵀ of each class, shape (n_classes, dim, dim): a record adds to one of them, as to `GramMatrix`."""
 
-    @property
-    def statistic(self) -> str:
-        """With its shape."""
-        return f"Gram matrices of each class ({self.n_classes} x {self.lattice.dim} x {self.lattice.dim})"
+    words = "Gram matrices of each class ({self.n_classes} x {self.lattice.dim} x {self.lattice.dim})"
 
-    def _sum(self, held: HeldRecords) -> Int64:
+    def exact(self, held: HeldRecords) -> Int64:
+        """Return them."""
         return gram_matrices(sum_blocks(self.lattice, held.rows), held.codes, self.n_classes, self.lattice.dim)
 
 
+class SoftmaxQuery(RowQuery):
+    """A query that is asked at weights of a linear layer, and perhaps at another, released centre."""
+
+    def checked(self, *, weights: Any, offsets: Any = None, at: Lattice | None = None) -> dict[str, Any]:
+        """Compare shapes; `at` is the same map about another centre."""
+        return {
+            "lattice": same_norm(at, self.lattice),
+            "weights": shaped("weights", weights, self.n_classes, self.lattice.dim),
+            "offsets": None if offsets is None else shaped("offsets", offsets, self.n_classes),
+        }
+
+
 @dataclass(frozen=True)
-class SoftmaxGradients(RowQuery):
+class SoftmaxGradients(SoftmaxQuery):
     """The sum of clipped gradients of the softmax loss at released weights.
 
     A record adds the outer product of its residual, whose norm is at most `RESOLUTION` = 2²⁰ grid steps, which is
     checked in integers, and its q followed by a constant b; an outer product is as long as the product of both lengths
-    (`SoftmaxGradient`, Notes). The records of a whole person share a weight, so that their sum is no
-    longer.
+    (`SoftmaxGradient`, Notes). The records of a whole person share a weight, so that their sum is no longer.
 
     With `sampling_rate` below 1 each ask sums a Poisson sample: every record is in it by a coin of its own.
     """
 
     bias: int = 0
     sampling_rate: float = 1.0
+    _steps = RESOLUTION
 
     def __post_init__(self) -> None:
         if not 0 < self.sampling_rate <= 1:
@@ -397,11 +367,6 @@ class SoftmaxGradients(RowQuery):
         return not self.bias and self.sampling_rate == 1
 
     @property
-    def gradient(self) -> SoftmaxGradient:
-        """The kernel."""
-        return SoftmaxGradient(self.lattice, bias=self.bias)
-
-    @property
     def statistic(self) -> str:
         """With its shape."""
         constant = " and a constant" if self.bias else ""
@@ -410,133 +375,96 @@ class SoftmaxGradients(RowQuery):
     @property
     def squared_norm(self) -> Fraction:
         """That of the kernel."""
-        return self.gradient.squared_sensitivity
+        return SoftmaxGradient(self.lattice, bias=self.bias).squared_sensitivity
 
-    @property
-    def unit(self) -> float:
-        """That of a gradient as long as the clip."""
-        return self.gradient.unit
+    def checked(self, *, clip: float = 1.0, **released: Any) -> dict[str, Any]:
+        """Compare shapes."""
+        return super().checked(**released) | {"clip": float(clip)}
 
     def exact(
-        self,
-        records: Records,
-        *,
-        weights: Float,
-        offsets: Float | None = None,
-        clip: float = 1.0,
-        at: Lattice | None = None,
+        self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: Float | None, clip: float
     ) -> Int64:
-        """Return it; `at` is the same map about another, released centre."""
-        gradient = SoftmaxGradient(same_norm(at, self.lattice), bias=self.bias)
-        offsets = None if offsets is None else shaped("offsets", offsets, self.n_classes)
-        return records.total(self._sum, gradient, self._checked(weights), offsets, float(clip))
-
-    def _sum(
-        self, held: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float | None, clip: float
-    ) -> Int64:
-        blocks, of_records = held.again(gradient.lattice), held.weights(gradient.lattice)
-        return gradient.sum(blocks, held.codes, weights, offsets, clip=clip, of_records=of_records)
+        """Return it, shape (n_classes, dim), with a column more at the end if there is a constant."""
+        of_records = None if held.persons is None else held.mapped.weights(lattice, held.persons.gradient_weights)
+        return SoftmaxGradient(lattice, bias=self.bias).sum(
+            held.mapped.blocks(lattice), held.codes, weights, offsets, clip=clip, of_records=of_records
+        )
 
     def mechanism(self, budget: Budget, times: int, relation: str) -> RoundedGaussian | SampledGaussian:
         """Return the noise, that of samples by their own accounting."""
-        if self.sampling_rate < 1:
-            if relation != ADD_REMOVE:
-                raise ParameterError("sampling_rate below 1 is accounted under add-remove only")
-            return SampledGaussian.within(budget, self.squared_reach(relation), times, self.sampling_rate)
-        noise: RoundedGaussian = super().mechanism(budget, times, relation)
-        return noise
-
-    def answer(self, mechanism: Any, records: Records, source: Randomness, **released: Any) -> Int64:
-        """Return it with noise, of a new sample if it is one of samples."""
-        if self.sampling_rate < 1:
-            assert isinstance(records, HeldRecords)  # needs_rows says so
-            lattice = same_norm(released.get("at"), self.lattice)
-            records = records.sampled(lattice, mechanism.sample(len(records.codes), source))
-        answer: Int64 = super().answer(mechanism, records, source, **released)
-        return answer
+        if self.sampling_rate == 1:
+            return self._noise.within(budget, self.squared_reach(relation), times)
+        if relation != ADD_REMOVE:
+            raise ParameterError("sampling_rate below 1 is accounted under add-remove only")
+        return SampledGaussian.within(budget, self.squared_norm, times, self.sampling_rate)
 
 
-class LongResiduals(RowQuery):
+class LongResiduals(SoftmaxQuery):
     """The number of records whose residual at released weights is longer than a released threshold.
 
     A record adds 0 or 1, and one that replaces another changes the number by at most 1.
     """
 
-    statistic = "number of long gradients"
+    words = "number of long gradients"
     squared_norm = Fraction(1)
     unit = 1.0
     _replaced = 1
 
-    def exact(self, records: Records, *, weights: Float, offsets: Float, threshold: float) -> Int64:
+    def checked(  # type: ignore[override]
+        self, *, weights: Float, offsets: Float, threshold: float
+    ) -> dict[str, Any]:
+        """Compare shapes."""
+        return super().checked(weights=weights, offsets=offsets) | {"threshold": float(threshold)}
+
+    def exact(self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: Float, threshold: float) -> Int64:
         """Return it, shape (1,)."""
-        offsets = shaped("offsets", offsets, self.n_classes)
-        return records.total(self._sum, self._checked(weights), offsets, float(threshold))
-
-    def _sum(self, held: HeldRecords, *at: Any) -> Int64:
-        return np.array([SoftmaxGradient(self.lattice).count_long(held.again(self.lattice), held.codes, *at)], np.int64)
+        blocks = held.mapped.blocks(lattice)
+        long = SoftmaxGradient(lattice).count_long(blocks, held.codes, weights, offsets, threshold)
+        return np.array([long], np.int64)
 
 
-class SoftmaxCurvatures(RowQuery):
+class SoftmaxCurvatures(SoftmaxQuery):
     """The Hessians of the softmax loss of each class at released weights.
 
     A record adds nonnegative multiples of q·qᵀ (`SoftmaxCurvature.squared_sensitivity`). The product of what two
     records add is never negative, so under replace-one the square grows by 2, as for `GramMatrix`.
     """
 
+    words = "Hessians of each class ({self.n_classes} x {self.lattice.dim} x {self.lattice.dim})"
     _noise = SymmetricRoundedGaussian
     _replaced = 2
-
-    @property
-    def curvature(self) -> SoftmaxCurvature:
-        """The kernel."""
-        return SoftmaxCurvature(self.lattice)
-
-    @property
-    def statistic(self) -> str:
-        """With its shape."""
-        return f"Hessians of each class ({self.n_classes} x {self.lattice.dim} x {self.lattice.dim})"
+    _steps = RESOLUTION
+    _degree = 2
 
     @property
     def squared_norm(self) -> Fraction:
         """That of the kernel."""
-        return self.curvature.squared_sensitivity
+        return SoftmaxCurvature(self.lattice).squared_sensitivity
 
-    @property
-    def unit(self) -> float:
-        """That of the kernel."""
-        return self.curvature.unit
-
-    def exact(self, records: Records, *, weights: Float) -> Int64:
+    def exact(self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: None) -> Int64:
         """Return them, shape (n_classes, dim, dim)."""
-        return records.total(self._sum, self._checked(weights))
-
-    def _sum(self, held: HeldRecords, weights: Float) -> Int64:
-        return self.curvature.sum(held.again(self.lattice), held.codes, weights)
+        return SoftmaxCurvature(lattice).sum(held.mapped.blocks(lattice), held.codes, weights)
 
 
-class Hits(RowQuery):
+class Hits(SoftmaxQuery):
     """The number of records, or of persons, whose own class has the largest logit at released weights.
 
     A record adds 0 or 1; a whole person adds 0 or 1 by what most of their records say.
     """
 
-    statistic = "number of records whose own class the examples rank first"
+    words = "number of records whose own class the examples rank first"
     squared_norm = Fraction(1)
     unit = 1.0
     whole_persons = True
     _replaced = 1
 
-    def exact(self, records: Records, *, weights: Float, offsets: Float, at: Lattice | None = None) -> Int64:
+    def exact(self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: Float) -> Int64:
         """Return it, shape (1,)."""
-        gradient = SoftmaxGradient(same_norm(at, self.lattice))
-        return records.total(self._sum, gradient, self._checked(weights), shaped("offsets", offsets, self.n_classes))
-
-    def _sum(self, held: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float) -> Int64:
-        right = gradient.hits(held.again(gradient.lattice), held.codes, weights, offsets)
+        right = SoftmaxGradient(lattice).hits(held.mapped.blocks(lattice), held.codes, weights, offsets)
         return np.array([right.sum() if held.persons is None else held.persons.right(right)], np.int64)
 
 
-class Shortfalls(RowQuery):
+class Shortfalls(SoftmaxQuery):
     """How much less often than others each class is predicted: the sum of w·(1/C - p), on a grid.
 
     p lies in the simplex, so 1/C - p is no longer than √(1 - 1/C), which is `RESOLUTION` grid steps; that a record adds
@@ -544,31 +472,30 @@ class Shortfalls(RowQuery):
     of a whole person share one.
     """
 
+    words = "how much less often than others each class is predicted ({self.n_classes})"
     squared_norm = Fraction(RESOLUTION**2)
     whole_persons = True
-
-    @property
-    def statistic(self) -> str:
-        """With its shape."""
-        return f"how much less often than others each class is predicted ({self.n_classes})"
 
     @property
     def unit(self) -> float:
         """Grid steps of 1."""
         return RESOLUTION / longest_shortfall(self.n_classes)
 
-    def exact(self, records: Records, *, weights: Float, class_weights: Float, at: Lattice | None = None) -> Int64:
-        """Return them, shape (n_classes,)."""
-        gradient = SoftmaxGradient(same_norm(at, self.lattice))
+    def checked(  # type: ignore[override]
+        self, *, weights: Float, class_weights: Float, at: Lattice | None = None
+    ) -> dict[str, Any]:
+        """Round the weights of the classes, from 0 to 1, to steps."""
         steps = on_grid(shaped("class_weights", class_weights, self.n_classes), WEIGHT_STEPS)
-        return records.total(self._sum, gradient, self._checked(weights), steps)
+        return super().checked(weights=weights, at=at) | {"steps": steps}
 
-    def _sum(self, held: HeldRecords, gradient: SoftmaxGradient, weights: Float, steps: Int64) -> Int64:
-        return gradient.shortfalls(held.again(gradient.lattice), held.codes, weights, held.shares(steps))
+    def exact(self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: None, steps: Int64) -> Int64:
+        """Return them, shape (n_classes,)."""
+        blocks = held.mapped.blocks(lattice)
+        return SoftmaxGradient(lattice).shortfalls(blocks, held.codes, weights, shares(held, steps))
 
 
 @dataclass(frozen=True, eq=False)
-class CoinPressMeans(RowQuery):
+class CoinPressMeans(RowQuery, OwnAnswer):
     """The mean of each class by CoinPress, whose steps clip rows to balls about earlier, noisy means.
 
     A record is in one class, whose size neighbours agree in; how far it moves the sum of a step is that step's bound
@@ -576,16 +503,12 @@ class CoinPressMeans(RowQuery):
     """
 
     split: tuple[float, ...]
+    words = "class means of lattice rows ({self.n_classes} x {self.lattice.dim})"
     needs_rows = True
     repeats = False
     per_class = True
     squared_norm = Fraction(1)
     unit = 1.0  # means of unit rows
-
-    @property
-    def statistic(self) -> str:
-        """With its shape."""
-        return f"class means of lattice rows ({self.n_classes} x {self.lattice.dim})"
 
     def mechanism(self, budget: Budget, times: int, relation: str) -> CoinPress:
         """Return the estimator that spends the budget."""
@@ -593,19 +516,21 @@ class CoinPressMeans(RowQuery):
             raise ParameterError(
                 "CoinPress divides by class sizes, which are public only where neighbours agree in them"
             )
-        return CoinPress.within(budget, self.lattice.dim, split=self.split)
+        return CoinPress.within(budget, self.lattice, self.split)
 
-    def exact(self, records: Records, **released: Any) -> Int64:
-        """Each step needs the noisy mean of the one before."""
-        raise NotImplementedError
-
-    def answer(self, mechanism: Any, records: Records, source: Randomness, **released: Any) -> Float:
-        """Return noisy means of unit rows, shape (n_classes, dim)."""
-        assert isinstance(records, HeldRecords)  # needs_rows says so
+    def answer(self, mechanism: CoinPress, records: Any, source: Randomness, **released: Any) -> Float:
+        """Return noisy means of unit rows, shape (n_classes, dim); the records lie in one place."""
         blocks = sum_blocks(self.lattice, records.rows)
         rows = np.concatenate([np.empty((0, self.lattice.dim), np.int8), *blocks])
         parts = (rows[records.codes == code] for code in range(self.n_classes))
         return np.stack([mechanism.release(part, self.lattice, source) for part in parts])
+
+
+def shares(held: HeldRecords, weights: Int64) -> Int64:
+    """Return what each record weighs, if one of a class weighs so much; the records of a person share that."""
+    if held.persons is not None:
+        return held.persons.shares(weights)
+    return np.where(held.codes >= 0, weights[held.codes], 0)
 
 
 def on_grid(weights: Float, steps: int) -> Int64:

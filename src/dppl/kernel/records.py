@@ -1,19 +1,18 @@
 """Private records as integers that add: the seam between what is released and where the records lie.
 
 Before its noise, most of what dppl releases is a sum over records of integers that each record decides by itself: class
-sizes, class sums, Gram matrices, gradients at given weights, hits. So it is one pure function, `f(records)`, with
+sizes, class sums, Gram matrices, gradients at given weights, hits. So a query is one pure function of records with
 
     f(all records) = f(first part) + f(second part) + ...
 
-exactly and in any order, because integers add so. The functions are methods of queries. Each takes `HeldRecords`,
-which are rows and codes in this process, then public parameters or released values, and returns an array of int64. A
-query that reads its records through ``records.total(f, ...)`` alone need not know where they lie:
+exactly and in any order, because integers add so. It gets `HeldRecords`, which are rows and codes in one process, and
+public parameters or released values, and returns an array of int64; where the records lie, it need not know:
 
-* `HeldRecords.total` calls f on the records at hand.
-* `SpreadRecords.total` lets an engine call f on each part, which is read there, and adds what comes back by the place
-  of the part. A part that was computed twice, because a worker died, is added once.
+* `HeldRecords.total` asks the records at hand.
+* `SpreadRecords.total` lets an engine ask each part, which is read there, and adds what comes back by the place of the
+  part. A part that was computed twice, because a worker died, is added once.
 
-The noise is drawn where `total` was called, once, and the bits are those of one process for any parts and workers. The
+The noise is drawn once, where `total` was called, and the bits are those of one process for any parts and workers. The
 codes of a part's records are made where it is read, from its own labels and the public list of classes: each record's
 code depends on that record alone.
 
@@ -26,8 +25,8 @@ What needs rows one after another does not fit: means by CoinPress, Poisson samp
 tossed elsewhere), and persons whose records lie in several parts. These fits refuse tables in parts before anything is
 charged.
 
-A fit that stops after its charge leaves the charge, as any other does: sums without noise are kept nowhere, so there is
-nothing to go on from, and a second fit is a second release.
+A fit that stops after its charge leaves the charge: sums without noise are kept nowhere, so there is nothing to go on
+from, and a second fit is a second release.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 from uuid import uuid4
 
 import numpy as np
@@ -44,18 +43,16 @@ from numpy.typing import NDArray
 from dppl.engines import Engine, InProcess
 from dppl.errors import EngineError, InputError, ParameterError
 from dppl.kernel import persons, reading
-from dppl.kernel.lattice import Lattice, RowSource, iter_blocks, take_rows, usable_rows
-from dppl.kernel.lattice.residuals import gradient_blocks
+from dppl.kernel.lattice import RowSource, iter_blocks, take_rows, usable_rows
+from dppl.kernel.lattice.stream import Mapped, Sampled
+from dppl.kernel.queries import Query
 from dppl.kernel.reading import Codes
 from dppl.kernel.whole_persons import WholePersons
 
-Float = NDArray[np.float64]
 Int64 = NDArray[np.int64]
-P = ParamSpec("P")
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
-_MAPPED_ROWS = 4096
 # Public rows of a piece, where files of fewer are put together: enough work for a task, and few tallies.
 _PIECE_ROWS = 1 << 18
 
@@ -93,77 +90,30 @@ class Parted(Protocol):
         """Where the parts are read and summed."""
 
 
-class Records(Protocol):
-    """Private records, seen through sums over them."""
-
-    @property
-    def stream(self) -> Any:
-        """What a stream with correlated noise keeps of earlier tasks; private, too."""
-
-    def close(self) -> None:
-        """Forget what this process holds of the records besides its arguments."""
-
-    def total(
-        self, function: Callable[Concatenate[HeldRecords, P], Int64], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Int64:
-        """Return what `function` returns of all records."""
-
-    def each(
-        self, function: Callable[[HeldRecords, Item], Iterable[Value]], items: Sequence[Item]
-    ) -> Iterator[tuple[int, Value]]:
-        """Yield what `function` yields of all records and each of the items, with the place of the item."""
-
-    def split(self, public: RowSource) -> Sequence[RowSource]:
-        """Return public rows as the consecutive pieces that `each` is to have as items."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RowsByClass:
-    """Lattice rows, those of one class after those of another, and the number of each."""
-
-    rows: NDArray[np.int8]  # shape (n, dim)
-    sizes: list[int]
-
-    @classmethod
-    def of(cls, lattice: Lattice, source: RowSource, codes: Codes, n_classes: int) -> RowsByClass:
-        """Map rows, leaving out those of code -1."""
-        counted = codes >= 0
-        places = np.empty(len(codes), np.intp)
-        places[np.argsort(codes, kind="stable")] = np.arange(len(codes)) - np.count_nonzero(~counted)
-        rows = np.empty((np.count_nonzero(counted), lattice.dim), np.int8)
-        start = 0
-        for block in lattice.blocks(source, _MAPPED_ROWS):
-            part = slice(start, start + len(block))
-            rows[places[part][counted[part]]] = block[counted[part]]
-            start += len(block)
-        return cls(rows, np.bincount(codes[counted], minlength=n_classes).tolist())
-
-    def of_classes(self, codes: Iterable[int]) -> list[NDArray[np.int8]]:
-        """Return the rows of each of these classes."""
-        ends = np.cumsum(self.sizes)
-        return [self.rows[ends[code] - self.sizes[code] : ends[code]] for code in codes]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class HeldRecords:
-    """Records in this process."""
+    """Records in this process: all of them, or those of a part where it is read.
+
+    `each` is for selections among public rows, which are scored piece by piece.
+    """
 
     rows: RowSource  # shape (n, d)
     codes: Codes  # shape (n,); class of each record; -1 leaves it out
     persons: WholePersons | None = None  # whose they are, where persons enter with all of their records
     stream: Any = field(default=None, repr=False)  # what a stream keeps of earlier tasks (`dppl.kernel.streams`)
-    _blocks: list[tuple[Lattice, Iterable[Any]]] = field(default_factory=list, init=False, repr=False)
-    _weights: list[Int64 | None] = field(default_factory=list, init=False, repr=False)
-    _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    mapped: Mapped = field(init=False, repr=False)  # the lattice rows, for queries that are asked often
+    by_class: Any = field(default=None, init=False, repr=False)  # the lattice rows as selections have them
+
+    def __post_init__(self) -> None:
+        # A person's weight is that of the rows of one pass, so passes are compared.
+        self.mapped = Mapped(self.rows, compared=self.persons is not None)
 
     def close(self) -> None:
         """Do nothing: these records go with whoever holds them."""
 
-    def total(
-        self, function: Callable[Concatenate[HeldRecords, P], Int64], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Int64:
-        """Return what `function` returns of these records."""
-        return function(self, *args, **kwargs)
+    def total(self, query: Query, **released: Any) -> Int64:
+        """Return the value of a query of these records."""
+        return query.exact(self, **query.checked(**released))
 
     def each(
         self, function: Callable[[HeldRecords, Item], Iterable[Value]], items: Sequence[Item]
@@ -171,66 +121,17 @@ class HeldRecords:
         """Yield what `function` yields of these records and each of the items, with the place of the item."""
         yield from ((place, value) for place, item in enumerate(items) for value in function(self, item))
 
-    def split(self, public: RowSource) -> Sequence[RowSource]:
-        """Return public rows as one piece."""
-        return (public,)
-
-    def once(self, name: str, make: Callable[[], Value]) -> Value:
-        """Return what was made of these records under this name before, or make it; a fit has one of each name."""
-        if name not in self._made:
-            self._made[name] = make()
-        made: Value = self._made[name]
-        return made
-
-    def by_class(self, lattice: Lattice, n_classes: int) -> RowsByClass:
-        """Return lattice rows by class; those of the first lattice are kept, and a fit has no other."""
-        return self.once("by class", lambda: RowsByClass.of(lattice, self.rows, self.codes, n_classes))
-
     def taken(self, mask: NDArray[np.bool_] | None = None) -> HeldRecords:
         """Return some of the records, or all of them, of which nothing is kept yet."""
         if mask is None:
             return HeldRecords(self.rows, self.codes)
         return HeldRecords(take_rows(self.rows, np.flatnonzero(mask)), self.codes[mask])
 
-    def sampled(self, lattice: Lattice, mask: NDArray[np.bool_]) -> HeldRecords:
+    def sampled(self, mask: NDArray[np.bool_]) -> HeldRecords:
         """Return the records of one sample, for one pass over their lattice rows."""
         sample = HeldRecords(self.rows, self.codes[mask])
-        sample._blocks.append((lattice, _masked(self.again(lattice), mask)))
+        sample.mapped = Sampled(self.mapped, mask)
         return sample
-
-    @property
-    def size(self) -> int:
-        """Bytes of their lattice rows."""
-        return len(self.codes) * int(self.rows.shape[1])
-
-    def again(self, lattice: Lattice) -> Iterable[Any]:
-        """Return lattice rows in blocks that can be gone through again and again; those of one lattice are kept."""
-        if not self._blocks or self._blocks[0][0].name() != lattice.name():
-            # A person's weight is that of the rows of one pass, and holds for no others.
-            blocks = gradient_blocks(lattice, self.rows, compared=self.persons is not None)
-            self._blocks[:] = [(lattice, blocks)]
-            self._weights.clear()
-        return self._blocks[0][1]
-
-    def shares(self, weights: Int64) -> Int64:
-        """Return what each record weighs, if one of a class weighs so much; the records of a person share that."""
-        if self.persons is not None:
-            return self.persons.shares(weights)
-        return np.where(self.codes >= 0, weights[self.codes], 0)
-
-    def weights(self, lattice: Lattice) -> Int64 | None:
-        """Return what each record weighs in gradients, None for all alike; kept as the rows of `again` are."""
-        blocks = self.again(lattice)
-        if not self._weights:
-            self._weights.append(None if self.persons is None else self.persons.gradient_weights(blocks, lattice))
-        return self._weights[0]
-
-
-def _masked(blocks: Iterable[Any], mask: NDArray[np.bool_]) -> Iterator[Any]:
-    start = 0
-    for block in blocks:
-        yield block[mask[start : start + len(block)]]
-        start += len(block)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -249,11 +150,9 @@ class SpreadRecords:
         """Forget what this process kept of the parts."""
         _KEPT.clear()
 
-    def total(
-        self, function: Callable[Concatenate[HeldRecords, P], Int64], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Int64:
-        """Return the sum of what `function` returns of each part."""
-        of_part = partial(self.reader.total, function, args, kwargs)
+    def total(self, query: Query, **released: Any) -> Int64:
+        """Return the sum of the values of a query of each part."""
+        of_part = partial(self.reader.total, query, query.checked(**released))
         totals = once_each(self.engine, of_part, list(enumerate(self.parts)))
         return reduce(np.add, (total for _, total in totals))
 
@@ -265,9 +164,9 @@ class SpreadRecords:
         for place, values in once_each(self.engine, of_item, items):
             yield from ((place, value) for value in values)
 
-    def split(self, public: RowSource) -> Sequence[RowSource]:
-        """Return public rows as runs of files, which a task reads by itself; rows in memory are one run, and travel."""
-        return pieces(public)
+
+# Private records, seen through sums over them.
+Records: TypeAlias = HeldRecords | SpreadRecords
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -280,13 +179,11 @@ class PartReader:
     allowed: Codes | None = None  # positions of the classes that a task may hold; None is all
     fit: str = field(default_factory=lambda: uuid4().hex, init=False, repr=False)  # a name that no other fit has
 
-    def total(
-        self, function: Callable[..., Int64], args: Sequence[Any], kwargs: Mapping[str, Any], item: tuple[int, Part]
-    ) -> Int64:
-        """Return what a function returns of the records of one part."""
+    def total(self, query: Query, at: Mapping[str, Any], item: tuple[int, Part]) -> Int64:
+        """Return the value of a query of the records of one part."""
         place, part = item
         with np.errstate(all="ignore"):  # numbers that leave the range of floats belong to single rows
-            return function(self._kept(place, [part]), *args, **kwargs)
+            return query.exact(self._kept(place, [part]), **at)
 
     def values(
         self, parts: Sequence[Part], function: Callable[[HeldRecords, Item], Iterable[Value]], item: Item
@@ -305,7 +202,9 @@ class PartReader:
         held = _KEPT.get((self.fit, place))
         if held is None:
             held = self._read(parts)
-            if place == _ALL or sum(one.size for one in list(_KEPT.values())) + held.size <= _KEPT_BYTES:
+            # A byte a number: what their lattice rows take.
+            sizes = [len(one.codes) * int(one.rows.shape[1]) for one in (held, *list(_KEPT.values()))]
+            if place == _ALL or sum(sizes) <= _KEPT_BYTES:
                 _KEPT[self.fit, place] = held
         return held
 
@@ -408,32 +307,25 @@ class PrivateTable:
 
         Codes of classes outside `allowed` are as those of no class. `stream` is what a stream keeps of earlier tasks.
         """
-        codes = reading.codes_of_records(self.rows, self.labels, classes, unknown_labels, adjacency, allowed)
-        if self.ids is None:
-            return HeldRecords(self.rows, codes, stream=stream)
-        numbers = persons.person_codes(self.ids)
-        if whole_persons:
-            whole = WholePersons.of(codes, numbers, len(classes), max_classes)
-            return HeldRecords(self.rows, whole.codes, whole, stream)
-        rows, codes = persons.rows_of_persons(self.rows, codes, numbers, len(classes), max_classes or 1)
-        return HeldRecords(rows, codes, stream=stream)
+        rows, whole = self.rows, None
+        codes = reading.codes_of_records(rows, self.labels, classes, unknown_labels, adjacency, allowed)
+        if self.ids is not None:
+            numbers = persons.person_codes(self.ids)
+            if whole_persons:
+                whole = WholePersons.of(codes, numbers, len(classes), max_classes)
+                codes = whole.codes
+            else:
+                rows, codes = persons.rows_of_persons(rows, codes, numbers, len(classes), max_classes or 1)
+        return HeldRecords(rows, codes, whole, stream)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateParts:
     """A labelled table in parts that a fit was given, of which only sums come back to this process."""
 
-    table: Parted
-
-    @property
-    def n_features(self) -> int:
-        """Width of the rows."""
-        return self.table.n_features
-
-    @property
-    def engine(self) -> Engine:
-        """Where the parts are read and summed."""
-        return self.table.engine
+    parts: Sequence[Part]
+    n_features: int
+    engine: Engine
 
     def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:
         """Refuse fits that need all records in one place, and an engine that does not work."""
@@ -446,20 +338,10 @@ class PrivateParts:
             )
         self.engine.check()
 
-    def records(
-        self,
-        classes: NDArray[Any],
-        *,
-        unknown_labels: str,
-        adjacency: str,
-        allowed: Codes | None = None,
-        max_classes: int | None = None,
-        whole_persons: bool = False,
-        stream: Any = None,
-    ) -> SpreadRecords:
-        """Return the parts, each of which is read where it is summed; as for `PrivateTable`."""
-        reader = PartReader(classes, unknown_labels, adjacency, allowed)
-        return SpreadRecords(self.table.parts, self.engine, reader, stream)
+    def records(self, classes: NDArray[Any], *, stream: Any = None, **options: Any) -> SpreadRecords:
+        """Return the parts, each of which is read where it is summed; persons were refused."""
+        reader = PartReader(classes, options["unknown_labels"], options["adjacency"], options.get("allowed"))
+        return SpreadRecords(self.parts, self.engine, reader, stream)
 
 
 def private_data(X: Any, y: Any, groups: Any = None, *, max_classes: int | None = None) -> PrivateTable | PrivateParts:
@@ -473,4 +355,4 @@ def private_data(X: Any, y: Any, groups: Any = None, *, max_classes: int | None 
         raise InputError("y must be left out: the parts of X hold their own labels.")
     if not X.labelled:
         raise InputError("X has no labels in its parts; name their column or file.")
-    return PrivateParts(X)
+    return PrivateParts(X.parts, X.n_features, X.engine)

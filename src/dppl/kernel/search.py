@@ -10,39 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.kernel.lattice import Lattice, iter_blocks
+from dppl.kernel.lattice import iter_blocks
 from dppl.kernel.measure import Calibrated, Measure
 from dppl.kernel.mechanisms import Randomness, randomness
 from dppl.kernel.queries import Query
 from dppl.kernel.records import HeldRecords, Records
 
-__all__ = ["Model", "RightAnswers", "best_of", "coins", "probability"]
-
-Float = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 _ROWS = 4096
 # Sides of the coin that is tossed for each record.
 _SIDES = 256
-
-
-class Model(Protocol):
-    """A released model."""
-
-    lattice_: Lattice
-
-    def to_bytes(self) -> bytes:
-        """Return its file."""
-
-    def _class_scores(self, features: NDArray[np.float32]) -> Float:
-        """Return scores of shape (n, n_classes) for mapped rows."""
-
-
-M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True)
@@ -72,9 +54,8 @@ class RightAnswers(Query):
         """Twice as much by class under replace-one, and as much in all."""
         return self.squared_norm * (2 if self.by_class and relation != "add-remove" else 1)
 
-    def exact(self, records: Records, *, model: Model) -> Int64:
-        """Return the number, shape (1,), or both of each class, shape (2, n_classes)."""
-        assert isinstance(records, HeldRecords)
+    def exact(self, records: HeldRecords, *, model: Any) -> Int64:
+        """Return the number, shape (1,), or both of each class, shape (2, n_classes), for a fitted classifier."""
         mapped = (row for block in iter_blocks(records.rows, _ROWS) for row in model.lattice_.features(block))
         guesses = [int(model._class_scores(row[None])[0].argmax()) for row in mapped]
         known = records.codes >= 0
@@ -106,13 +87,13 @@ def coins(count: int, share: float, source: Randomness) -> NDArray[np.bool_]:
 def best_of(
     records: Records,
     plans: Sequence[Mapping[str, Calibrated]],
-    learn: Callable[[int, Measure], M],
+    learn: Callable[[int, Measure], Any],
     scoring: Calibrated,
     *,
     mean_runs: int,
     validation_share: float,
     random_state: int | None,
-) -> tuple[float, M, int]:
+) -> tuple[float, Any, int]:
     """Return the best noisy score, the model that has it and the number of its plan.
 
     `learn` makes a model of the candidate of a number, by a counter over the records that are learned from. What each
@@ -127,12 +108,12 @@ def best_of(
     is_held_out = coins(len(records.codes), validation_share, source)
     training, held_out = records.taken(~is_held_out), records.taken(is_held_out)
 
-    def run() -> tuple[float, bytes, M, int]:
+    def run() -> tuple[float, bytes, Any, int]:
         number = source.below(len(plans))
         seed = None if source.fit_for_release else source.bits(31)
         with Measure(plans[number], training.taken(), seed) as measure:
             model = learn(number, measure)
-        answer = query.answer(scoring.mechanism, held_out, source, model=model)
+        answer = scoring.mechanism.release(held_out.total(query, model=model), source)
         # The theorem needs a total order on results, so equal scores are ordered by the models' bytes.
         return query.score(answer, scoring.mechanism.noise_std), model.to_bytes(), model, number
 

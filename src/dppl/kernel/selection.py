@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
@@ -24,8 +24,9 @@ from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.mechanisms import ExponentialMechanism, Randomness, Tally
 from dppl.kernel.mechanisms.exponential import Wanted
 from dppl.kernel.privacy import Budget, Release
-from dppl.kernel.queries import Query
-from dppl.kernel.records import HeldRecords, Records
+from dppl.kernel.queries import OwnAnswer
+from dppl.kernel.reading import Codes
+from dppl.kernel.records import HeldRecords, Records, pieces
 
 Int64 = NDArray[np.int64]
 
@@ -33,10 +34,11 @@ Int64 = NDArray[np.int64]
 _TALLY_BYTES = 1 << 25
 # The second look holds about so many bytes of rows and utilities at a time.
 _LOOK_BYTES = 1 << 23
+_MAPPED_ROWS = 4096
 
 
 @dataclass(frozen=True)
-class Selection(Query):
+class Selection(OwnAnswer):
     """Positions of public rows for each class, by the exponential mechanism.
 
     The utility of a public row for a class is the sum of its similarities with the private rows of the class, clipped
@@ -76,16 +78,40 @@ class Selection(Query):
         entry: Release = mechanism.describe(statistic, adjacency=relation)
         return entry
 
-    def exact(self, records: Records, **released: Any) -> Int64:
-        """Utilities are scored piece by piece, and nobody holds all of them."""
-        raise NotImplementedError
-
     def answer(self, mechanism: Any, records: Records, source: Randomness, *, public: RowSource) -> Int64:
         """Return positions among the public rows, shape (n_classes, n_selected)."""
         scores = _Scores.of(public.shape[0], self.lattice, self.n_classes, self.clip, mechanism)
-        pool = _PublicPool(records, records.split(public), scores)
+        # Where parts are read, tasks read the files of public rows, too.
+        pool = _PublicPool(records, (public,) if isinstance(records, HeldRecords) else pieces(public), scores)
         selected: Int64 = mechanism.select_each(pool.tallies(), pool.look, source)
         return selected
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsByClass:
+    """Lattice rows, those of one class after those of another, and the number of each."""
+
+    rows: NDArray[np.int8]  # shape (n, dim)
+    sizes: list[int]
+
+    @classmethod
+    def of(cls, lattice: Lattice, source: RowSource, codes: Codes, n_classes: int) -> RowsByClass:
+        """Map rows, leaving out those of code -1."""
+        counted = codes >= 0
+        places = np.empty(len(codes), np.intp)
+        places[np.argsort(codes, kind="stable")] = np.arange(len(codes)) - np.count_nonzero(~counted)
+        rows = np.empty((np.count_nonzero(counted), lattice.dim), np.int8)
+        start = 0
+        for block in lattice.blocks(source, _MAPPED_ROWS):
+            part = slice(start, start + len(block))
+            rows[places[part][counted[part]]] = block[counted[part]]
+            start += len(block)
+        return cls(rows, np.bincount(codes[counted], minlength=n_classes).tolist())
+
+    def of_classes(self, codes: Iterable[int]) -> list[NDArray[np.int8]]:
+        """Return the rows of each of these classes."""
+        ends = np.cumsum(self.sizes)
+        return [self.rows[ends[code] - self.sizes[code] : ends[code]] for code in codes]
 
 
 class _PublicPool:
@@ -142,7 +168,7 @@ class _Scores:
 
     def tallies(self, records: HeldRecords, piece: RowSource) -> Iterator[tuple[list[Tally], list[bytes]]]:
         """Yield the tallies of the parts of a piece, and hashes of their lattice rows."""
-        private, n_public = records.by_class(self.lattice, self.n_classes), piece.shape[0]
+        private, n_public = self._by_class(records), piece.shape[0]
         empty = self.mechanism.tally(np.empty((self.n_classes, 0), np.int64))
         parts, lock = [empty] * self.n_parts(n_public), Lock()
 
@@ -153,11 +179,11 @@ class _Scores:
                 parts[part] = Tally.merged([parts[part], tally])
                 advance(len(block))
 
-        hashes = _Hashes(self.part_rows)
-        blocks = (hashes.of(start, block) for start, block in self._blocks(piece, range(len(parts))))
+        hashes: defaultdict[int, Any] = defaultdict(sha256)
+        blocks = (block for _, block in self._blocks(piece, range(len(parts)), hashes))
         with progress("selecting", n_public) as advance:
             each_utilities(private.rows, private.sizes, blocks, n_public, self.lattice, self.clip, count)
-        yield parts, [hashes.found[part].digest() for part in range(len(parts))]
+        yield parts, [hashes[part].digest() for part in range(len(parts))]
 
     def look(
         self, records: HeldRecords, item: tuple[RowSource, Wanted, list[bytes]]
@@ -168,47 +194,44 @@ class _Scores:
         by, and which candidate has them would tell the draw's private bins.
         """
         piece, wanted, before = item
-        private, hashes = records.by_class(self.lattice, self.n_classes), _Hashes(self.part_rows)
+        private = self._by_class(records)
+        hashes: defaultdict[int, Any] = defaultdict(sha256)
 
         def held(block: tuple[int, Any]) -> tuple[int, int]:
             part, offset = divmod(block[0], self.part_rows)
             return part, offset * (self.lattice.dim + 8 * len(wanted[part])) // _LOOK_BYTES
 
-        for (part, _), group in groupby(self._blocks(piece, wanted), held):
+        for (part, _), group in groupby(self._blocks(piece, wanted, hashes), held):
             starts, blocks = zip(*group, strict=True)
-            for start, block in zip(starts, blocks, strict=True):
-                hashes.of(start, block)
             usable = np.flatnonzero(np.concatenate([_usable(block) for block in blocks]))
             size = sum(map(len, blocks))
             few = utilities(private.of_classes(wanted[part]), blocks, size, self.lattice, self.clip)
             for (code, bins), scores in zip(wanted[part].items(), few, strict=True):
                 sought = usable[self.mechanism.is_sought(scores[usable], bins)]
                 yield code, part, scores[sought], starts[0] + sought
-        if any(hashes.found[part].digest() != before[part] for part in wanted):
+        if any(hashes[part].digest() != before[part] for part in wanted):
             raise InputError("the public rows changed while they were read.")
 
-    def _blocks(self, piece: RowSource, parts: Collection[int]) -> Iterator[tuple[int, Int8]]:
-        """Yield positions and lattice rows of blocks, none of which lies in two parts."""
+    def _by_class(self, records: HeldRecords) -> RowsByClass:
+        """Return the private lattice rows, which are mapped once in each process."""
+        if records.by_class is None:
+            records.by_class = RowsByClass.of(self.lattice, records.rows, records.codes, self.n_classes)
+        rows: RowsByClass = records.by_class
+        return rows
+
+    def _blocks(
+        self, piece: RowSource, parts: Collection[int], hashes: defaultdict[int, Any]
+    ) -> Iterator[tuple[int, Int8]]:
+        """Yield positions and lattice rows of blocks, none of which lies in two parts, and hash the rows of parts."""
         start = 0
         for block in iter_blocks(piece, PUBLIC_ROWS):
             edge = -start % PUBLIC_ROWS  # a table may yield blocks of any size
             for rows in (block[:edge], block[edge:]):
                 if len(rows) and start // self.part_rows in parts:
-                    yield start, self.lattice.transform(rows)
+                    mapped = self.lattice.transform(rows)
+                    hashes[start // self.part_rows].update(mapped.data)
+                    yield start, mapped
                 start += len(rows)
-
-
-class _Hashes:
-    """Hashes of the rows of each part, whose blocks come in order."""
-
-    def __init__(self, part_rows: int) -> None:
-        self._part_rows = part_rows
-        self.found: defaultdict[int, Any] = defaultdict(sha256)
-
-    def of(self, start: int, block: NDArray[np.int8]) -> NDArray[np.int8]:
-        """Take a block in, and return it."""
-        self.found[start // self._part_rows].update(block.data)
-        return block
 
 
 def _usable(block: Int8) -> NDArray[np.bool_]:

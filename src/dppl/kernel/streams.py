@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from dppl.errors import InputError
 from dppl.kernel import factors
 from dppl.kernel.factors import Row
 from dppl.kernel.mechanisms import Randomness, RoundedGaussian
-from dppl.kernel.queries import ClassSums
+from dppl.kernel.queries import ClassSums, OwnAnswer
 from dppl.kernel.records import Records
 
 Int64 = NDArray[np.int64]
@@ -37,27 +37,12 @@ _KEY, _FORMAT = "dppl_stream", 1
 _START_AGAIN = "Without its state a stream cannot go on: publish no more of it, or start a new one."
 
 
-class Model(Protocol):
-    """The model that a state goes with."""
-
-    def to_bytes(self) -> bytes:
-        """Return its file."""
-
-    def _tensors(self) -> dict[str, NDArray[Any]]:
-        """Return what it released."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class BinSums:
     """Class sums of earlier tasks, added up over each bin."""
 
     exact: Int64 = field(repr=False)  # shape (n_bins, n_classes, dim); private
     noisy: Float = field(repr=False)  # shape (n_bins, n_classes, dim); what was released tells of them
-
-    @classmethod
-    def none(cls, n_classes: int, dim: int) -> Self:
-        """Return those before the first task."""
-        return cls(np.zeros((0, n_classes, dim), np.int64), np.zeros((0, n_classes, dim)))
 
     def after(
         self, row: Row, sums: Int64, mechanism: RoundedGaussian, source: Randomness
@@ -86,7 +71,7 @@ class StateFile:
     sums: BinSums | None = field(repr=False)  # None before the first task
     later: BinSums | None = field(default=None, init=False, repr=False)
 
-    def write(self, model: Model) -> None:
+    def write(self, model: Any) -> None:
         """Replace the state by that after the task, which goes with this model."""
         sums = self.later
         assert sums is not None  # the query has been answered
@@ -97,7 +82,7 @@ class StateFile:
 
 
 @dataclass(frozen=True)
-class CorrelatedClassSums(ClassSums):
+class CorrelatedClassSums(ClassSums, OwnAnswer):
     """A row of a public matrix times the class sums of all tasks so far, the true sums of earlier tasks being kept.
 
     A record is in one task, so over all rows it adds its q times a column of the matrix, whose squared norm is at most
@@ -114,13 +99,14 @@ class CorrelatedClassSums(ClassSums):
         """That of a lattice row times a column of the matrix."""
         return self.lattice.squared_norm * Fraction(factors.factor(self.noise, self.max_tasks).squared_norm)
 
-    def answer(self, mechanism: RoundedGaussian, records: Records, source: Randomness) -> Float:
+    def answer(self, mechanism: RoundedGaussian, records: Records, source: Randomness, **released: Any) -> Float:
         """Return what the row tells of the task's sums, shape (n_classes, dim), and leave the later state with them.
 
         `fit`, which learns one task, keeps none.
         """
-        exact, state = self.exact(records), records.stream
-        kept = BinSums.none(*exact.shape) if state is None or state.sums is None else state.sums
+        exact, state = records.total(self, **released), records.stream
+        none = BinSums(np.zeros((0, *exact.shape), np.int64), np.zeros((0, *exact.shape)))  # before the first task
+        kept = none if state is None or state.sums is None else state.sums
         row = factors.factor(self.noise, self.max_tasks).rows[self.number - 1]
         later, estimate = kept.after(row, exact, mechanism, source)
         if state is not None:
@@ -128,7 +114,7 @@ class CorrelatedClassSums(ClassSums):
         return estimate
 
 
-def fingerprint(model: Model) -> str:
+def fingerprint(model: Any) -> str:
     """Return a hash of all that a model released, which later versions of dppl do not change."""
     parts = sha256()
     for name, tensor in sorted(model._tensors().items()):
@@ -137,7 +123,7 @@ def fingerprint(model: Model) -> str:
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], model: Model | None, n_tasks: int) -> Iterator[StateFile]:
+def opened(path: str | os.PathLike[str], model: Any, n_tasks: int) -> Iterator[StateFile]:
     """Read the state that goes with a model, and keep other processes from it meanwhile.
 
     `model` is None before the first task. A file that is missing, damaged, of another model, or there before the first

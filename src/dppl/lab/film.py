@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from dppl import _validate
 from dppl._optional import optional
 from dppl.continual import _stream as stream
-from dppl.continual.ensemble import SCORES, Scores, normalised, put_together
+from dppl.continual.ensemble import SCORES, Scores, combined_scores, normalised
 from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.estimators.parameters import parameters, same_value
 from dppl.estimators.plan import seed_of
@@ -202,7 +202,7 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         guarantee = stream.of_tasks(trainer.guarantee_, n + 1, self.tasks)
         if n:
             values, may = np.concatenate([self.values_, values]), np.concatenate([self.allowed_, may], axis=1)
-            guarantee = stream.together(self.guarantee_, guarantee, len(values))
+            guarantee = stream.combined(self.guarantee_, guarantee, len(values))
         self.__dict__ |= {"values_": values, "allowed_": may, "n_tasks_": n + 1, "classes_": classes}
         self.__dict__ |= {"guarantee_": guarantee, "_stream": public}
         return self
@@ -219,7 +219,7 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         records = as_inputs(X)
         logits = (self._of_task(values).decision_function(records) for values in self.values_)
         own = (rows[:, may] for rows, may in zip(logits, self.allowed_.T, strict=True))
-        return put_together(own, self.allowed_, len(records), self.scores)
+        return combined_scores(own, self.allowed_, len(records), self.scores)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class of the largest score for each record.
@@ -264,7 +264,7 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             stream.check_same_promise(self.guarantee_, stream.of_tasks(guarantee, n, self.tasks))
         # A total beyond all use is refused before it is paid, and one of hardly any meaning warns.
         total = stream.of_tasks(guarantee, n + 1, self.tasks).budget
-        if total.is_weak:
+        if total.weakness:
             warnings.warn(total.weakness, WeakBudgetWarning, stacklevel=3)
         return guarantee
 

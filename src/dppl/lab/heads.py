@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl.continual._stream import NEVER, ContinualClassifier, Relation
 from dppl.estimators.descent import Descent
-from dppl.estimators.model_file import check_tensor
 from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure
@@ -52,13 +50,8 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
         earlier, allowed = setting.task.earlier, np.isin(np.arange(setting.n_classes), setting.task.allowed)
         self.allowed_ = allowed if earlier is None else allowed | earlier.allowed_
 
-    def _tensors(self) -> dict[str, NDArray[Any]]:
-        return {**super()._tensors(), **LinearProbe._tensors(self), "allowed": self.allowed_}
-
-    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
-        super()._restore(tensors, parameters)
-        LinearProbe._restore(self, tensors, parameters)
-        self.allowed_ = check_tensor(tensors, "allowed", (len(self.classes_),), np.bool_)
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        return {**super()._shapes(), "allowed": (np.bool_, (len(self.classes_),))}
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         return np.where(self.allowed_, super()._class_scores(features), NEVER)

@@ -13,7 +13,7 @@ from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.model_file import Misfit
 from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues
@@ -221,21 +221,20 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
         length = self.learning_rate * (1 - step / self.steps) * float(np.linalg.norm(self._start(self.lattice_)))
         return np.asarray(weights + length / norm * direction)
 
-    def _tensors(self) -> dict[str, NDArray[Any]]:
-        chosen = {"public_indices": self.public_indices_} if self.head == "public" else {}
-        return {"projection": self.projection_, "prototypes": self.prototypes_, **chosen}
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        width, n_classes = self._width(self.lattice_), len(self.classes_)
+        projection: dict[str, tuple[type, tuple[int, ...]]] = {"projection": (np.int16, (width, self.lattice_.dim))}
+        if self.head == "mean":
+            return {**projection, "prototypes": (np.float64, (n_classes, width))}
+        chosen = {"prototypes": (np.int8, (n_classes, 1, width)), "public_indices": (np.int64, (n_classes, 1))}
+        return {**projection, **chosen}
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
-        width, n_classes = self._width(self.lattice_), len(self.classes_)
-        self.projection_ = check_tensor(tensors, "projection", (width, self.lattice_.dim), np.int16)
-        if self.head == "mean":
-            self.prototypes_ = check_tensor(tensors, "prototypes", (n_classes, width), np.float64)
-            return
-        self.prototypes_ = check_tensor(tensors, "prototypes", (n_classes, 1, width), np.int8)
-        self.public_indices_ = check_tensor(tensors, "public_indices", (n_classes, 1), np.int64)
-        if (self.public_indices_ < 0).any():
-            raise Misfit("its positions of public rows do not fit its classes")
-        self.public_ids_ = None
+        super()._restore(tensors, parameters)
+        if self.head == "public":
+            if (self.public_indices_ < 0).any():
+                raise Misfit("its positions of public rows do not fit its classes")
+            self.public_ids_ = None
 
     def _class_scores(self, features: NDArray[np.float32]) -> Float:
         projected = features.astype(np.float64) @ self.projection_.T.astype(np.float64)

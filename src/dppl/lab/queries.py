@@ -27,7 +27,7 @@ from dppl.kernel.lattice.lattice import LARGEST, Int8
 from dppl.kernel.lattice.residuals import Int64, SoftmaxGradient
 from dppl.kernel.mechanisms import Randomness
 from dppl.kernel.privacy import Budget, Release
-from dppl.kernel.queries import Query
+from dppl.kernel.queries import OwnAnswer, Query
 from dppl.kernel.records import HeldRecords, Records
 
 Float = NDArray[np.float64]
@@ -132,7 +132,7 @@ class PrototypicalLoss:
 
 
 @dataclass(frozen=True)
-class Projected(Query):
+class Projected(OwnAnswer):
     """Another query, on rows that a released map projects; it says how far one projected row moves it."""
 
     query: Query
@@ -178,13 +178,14 @@ class Projected(Query):
 
     def exact(self, records: Records, *, projection: IntegerProjection, **released: Any) -> NDArray[np.int64]:
         """Return the query's value of projected rows."""
-        return self.query.exact(self._through(records, projection), **released)
+        return self._through(records, projection).total(self.query, **released)
 
-    def answer(
-        self, mechanism: Any, records: Records, source: Randomness, *, projection: IntegerProjection, **released: Any
-    ) -> Any:
+    def answer(self, mechanism: Any, records: Records, source: Randomness, **released: Any) -> Any:
         """Return the query's answer on projected rows."""
-        return self.query.answer(mechanism, self._through(records, projection), source, **released)
+        if isinstance(self.query, OwnAnswer):
+            through = self._through(records, released.pop("projection"))
+            return self.query.answer(mechanism, through, source, **released)
+        return mechanism.release(records.total(self, **released), source)
 
     def _through(self, records: Records, projection: IntegerProjection) -> HeldRecords:
         assert isinstance(records, HeldRecords)  # needs_rows says so

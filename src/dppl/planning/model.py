@@ -1,16 +1,16 @@
 """Expected recall of a class, from public numbers: signal over noise, and how many other classes there are.
 
-A record is told apart from the other classes with a strength D, its detectability: its own class wins if a standard
+A record is distinguished from the other classes with a strength D, its detectability: its own class wins if a standard
 normal variable plus D is larger than one such variable for every other class (signal detection with several
 alternatives). So recall is at least chance and at most 1. The variance 1/D² is a sum::
 
     1/D² = s · (floor + e),    e = 1/n + noise · (d / 384)^width / (n_s · spend)²,    n_s = n · (n / n_mean)^share
 
-`s` says how hard the classes are to tell apart without privacy. `floor` is what the method loses even so, 1/n stands
+`s` says how hard the classes are to distinguish without privacy. `floor` is what the method loses even so, 1/n stands
 for few records, and the last term for the noise: n_s is the number of records of the class, less if other classes have
 more, d the number of features, and `spend` the cost in mu (or, where public rows are selected, the epsilon of the
-selection). What the names of classes tell beside is a second estimate of a class, whose variance no budget changes: in
-place of e stands 1 / (1/e + 1/names). `benchmarks/planning.py` found the constants; docs/planning.md tells how far they
+selection). What the names of classes tell is a second estimate of a class, whose variance no budget changes: in
+place of e stands 1 / (1/e + 1/names). `benchmarks/planning.py` fits the constants; docs/planning.md says how far they
 are off.
 """
 
@@ -69,7 +69,7 @@ def recall(detectability: ArrayLike, n_classes: ArrayLike) -> Float:
 
 
 def hardness(accuracy: float, n_classes: int) -> float:
-    """Return the variance s at which classes are told apart with this balanced accuracy without privacy."""
+    """Return the variance s at which classes are distinguished with this balanced accuracy without privacy."""
     most = float(recall(_STRONGEST, n_classes))
     return float(brentq(lambda d: float(recall(d, n_classes)) - min(accuracy, most), 0.0, _STRONGEST) ** -2)
 
@@ -87,13 +87,9 @@ def variance(
 
 
 def recall_range(v: ArrayLike, n_classes: ArrayLike, factor: float) -> tuple[Float, Float]:
-    """Return both ends of the recalls to expect of classes, rounded outwards to twentieths.
-
-    The variance may be larger or smaller by `factor`.
-
-    At the low end only what exceeds chance counts: a classifier that has not found a class may give its name to hardly
-    any record, less often than chance would.
-    """
+    """Return both ends of recalls, rounded outwards to twentieths, where the variance may be off by `factor`."""
+    # At the low end only what exceeds chance counts: a classifier that misses a class may give its name to
+    # hardly any record, less often than chance would.
     v, chance = np.asarray(v, float), 1 / np.asarray(n_classes, float)
     low, high = (recall(1 / np.sqrt(v * scale), n_classes) for scale in (factor, 1 / factor))
     beyond = (low - chance) / (1 - chance)

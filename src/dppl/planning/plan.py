@@ -75,7 +75,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPlan:
-    """What `plan_budget` found; `print` says it in sentences, `to_dict` for machines."""
+    """What `plan_budget` expects; `print` says it in sentences, `to_dict` for machines."""
 
     budget: Budget
     method: str  # as in `--method`
@@ -137,9 +137,9 @@ class BudgetPlan:
 
     def _of_smallest(self) -> str:
         one = self.classes[0]
-        said = {YES: "is", IN_PART: "is in part", NO: "is not"}[one.found]
+        verb = {YES: "is", IN_PART: "is in part", NO: "is not"}[one.found]
         start = (
-            f"A class of {one.size} record{'s' * (one.size != 1)} {said} expected to be found at "
+            f"A class of {one.size} record{'s' * (one.size != 1)} {verb} expected to be found at "
             f"{str(self.budget).rsplit(', ', 1)[0]} (recall about {one.recall:.2f}, {one.low:.2f} to {one.high:.2f})"
         )
         if self.needed is None:
@@ -179,8 +179,8 @@ def plan_budget(
     """Say what accuracy to expect by class size, before any private record is read.
 
     Sizes are taken to fall evenly, in ratio, from the largest class to the smallest. A model of signal over noise turns
-    them into recalls; docs/planning.md says how it was found, and how far it was off on data sets it had not seen. With
-    a public labelled table of a similar kind, simulated fits on parts of it take the place of the model.
+    them into recalls; docs/planning.md says how it was fitted, and how far it was off on other data sets. With a public
+    labelled table of a similar kind, simulated fits on parts of it take the place of the model.
 
     Parameters
     ----------
@@ -267,10 +267,14 @@ def plan_budget(
     measured = None
     if rows is not None and rehearsal is not None:
         measured = rehearse(chosen, budget, rows, np.asarray(rehearsal[1]), sizes, public, runs)
-        # What the model says beside is of data as hard as the rehearsal showed.
+        # What else the model says is of data as hard as the rehearsal showed.
         setting = setting.like(sizes, float(measured.balanced.mean()))
-    low, high = setting.balanced_range(sizes) if measured is None else _range(measured.balanced)
-    expected = setting.balanced(sizes) if measured is None else float(measured.balanced.mean())
+    if measured is None:
+        expected, classes = setting.balanced(sizes), setting.rows(sizes)
+        low, high = (setting.balanced(sizes, factor) for factor in (setting.factor, 1 / setting.factor))
+    else:
+        expected, classes = float(measured.balanced.mean()), setting.measured_rows(sizes, measured)
+        low, high = _range(measured.balanced)
     depends_on_names = measured is None and chosen == "softmax"
     return BudgetPlan(
         budget=budget,
@@ -285,7 +289,7 @@ def plan_budget(
         balanced_accuracy=expected,
         low=low,
         high=high,
-        classes=setting.rows(sizes) if measured is None else setting.measured_rows(sizes, measured),
+        classes=classes,
         curve=setting.curve(sizes),
         needed=setting.needed(sizes),
         twice_the_budget=replace(setting, spend=model.spend(chosen, _twice(budget))).gain(sizes),
@@ -312,7 +316,7 @@ def class_sizes(n_classes: int, n_records: int, smallest: int) -> Float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Setting:
-    """All that recall depends on beside the sizes of classes."""
+    """All that recall depends on except the sizes of classes."""
 
     law: Law
     s: float
@@ -361,9 +365,6 @@ class _Setting:
 
     def balanced(self, sizes: Float, factor: float = 1.0) -> float:
         return float(self.recalls(sizes, sizes.mean(), factor).mean())
-
-    def balanced_range(self, sizes: Float) -> tuple[float, float]:
-        return self.balanced(sizes, self.factor), self.balanced(sizes, 1 / self.factor)
 
     def share(self, recall: float) -> float:
         """Return how much of what could be learnt without noise a recall is."""
@@ -423,22 +424,15 @@ def _n_features(n_features: int | None, encoder: str | None, rows: NDArray[Any] 
         _validate.positive_integer(n_features=n_features)
     if encoder is not None and encoder not in FEATURES:
         raise ParameterError(
-            f"must be one of {', '.join(FEATURES)}, whose number of features is known; got {encoder!r}; for another "
-            "give its number of features instead.",
+            f"must be one of {', '.join(FEATURES)}; got {encoder!r}; of another give the number of features.",
             parameter="encoder",
         )
-    known = {n_features, None if encoder is None else FEATURES[encoder], None if rows is None else rows.shape[-1]}
-    known.discard(None)
+    given = n_features, FEATURES.get(encoder or ""), None if rows is None else rows.shape[-1]
+    known = {int(width) for width in given if width is not None}
     if len(known) != 1:
-        raise ParameterError(
-            "must be given, or an encoder whose width is known."
-            if not known
-            else "must agree with the encoder and the rehearsal table.",
-            parameter="n_features",
-        )
-    (width,) = known
-    assert width is not None
-    return int(width)
+        problem = "agree with the encoder and the rehearsal table" if known else "be given, or a known encoder"
+        raise ParameterError(f"must {problem}.", parameter="n_features")
+    return known.pop()
 
 
 def _method(method: str, budget: Budget, n_public: int) -> str:

@@ -47,35 +47,21 @@ def rehearse(
 ) -> Rehearsal:
     """Fit parts of a public table several times and measure the recall of each class on the rest.
 
-    `sizes` are those of the classes, ascending.
-
-    Which classes, which rows and the noise are drawn with the number of the run as seed, so the same table gives the
-    same numbers.
-
-    **Privacy.** None is given: the table must be public.
+    `sizes` are those of the classes, ascending. Which classes, which rows and the noise are drawn with the number of
+    the run as seed, so the same table gives the same numbers. **Privacy.** None is given: the table must be public.
     """
     _validate.positive_integer(runs=runs)
-    labels, wanted = as_labels(y), np.maximum(np.rint(np.asarray(sizes)).astype(int), 1)
+    labels, rounded = as_labels(y), np.maximum(np.rint(np.asarray(sizes)).astype(int), 1)
     if X.ndim != 2 or len(X) != len(labels):
         raise InputError("the rehearsal table must be a matrix with one label a row.")
-    return Rehearsal(np.stack([_run(method, budget, X, labels, wanted, public, run) for run in range(runs)]))
-
-
-def _run(
-    method: str,
-    budget: Budget,
-    X: NDArray[Any],
-    y: NDArray[Any],
-    sizes: NDArray[np.int_],
-    public: PublicData | None,
-    seed: int,
-) -> Float:
-    rng = np.random.default_rng(seed)
-    classes, fitted, tested = _draw(y, sizes, rng)
-    model: Any = BY_METHOD[method].load()(budget, classes=classes, public=public, random_state=seed)
-    model.fit(X[fitted], y[fitted])
-    right = model.predict(X[tested]) == y[tested]
-    return np.array([right[y[tested] == name].mean() for name in classes])
+    recalls = []
+    for run in range(runs):
+        classes, fitted, tested = _draw(labels, rounded, np.random.default_rng(run))
+        model: Any = BY_METHOD[method].load()(budget, classes=classes, public=public, random_state=run)
+        model.fit(X[fitted], labels[fitted])
+        right = model.predict(X[tested]) == labels[tested]
+        recalls.append([right[labels[tested] == name].mean() for name in classes])
+    return Rehearsal(np.array(recalls))
 
 
 def _draw(

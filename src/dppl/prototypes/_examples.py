@@ -58,9 +58,9 @@ class ExampleClassifier:
             value = -(log_softmax(logits, axis=1) * target).sum() + _RIDGE / 2 * (weights**2).sum()
             return float(value), gradient.ravel()
 
-        found = minimize(loss, np.zeros(len(known) * features.shape[1]), jac=True, method="L-BFGS-B")
+        minimum = minimize(loss, np.zeros(len(known) * features.shape[1]), jac=True, method="L-BFGS-B")
         coef = np.zeros((n_classes, features.shape[1]))
-        coef[known] = found.x.reshape(len(known), -1)
+        coef[known] = minimum.x.reshape(len(known), -1)
         return cls(features, codes, coef, np.isin(np.arange(n_classes), known))
 
     @property
@@ -97,7 +97,7 @@ class Trust:
         r"""Weigh three hypotheses on the examples: none is right, each is with probability 1/2, all are.
 
         `agreement` has each class's noisy gradient in a row, and each class's examples, a record, in a column;
-        `noise_std` is that of each row, `spread` the relative standard deviation of the class sizes that rows were
+        `noise_std` is of each row, `spread` the relative standard deviation of the class sizes that rows were
         divided by. `hits` is the noisy share of records, of classes with examples, whose own class the examples rank
         first, and the standard deviation of its noise.
 
@@ -122,7 +122,7 @@ class Trust:
 
 
 def _null(agreement: Float, noise_std: Float, spread: Float, known: NDArray[np.bool_]) -> tuple[float, float]:
-    """Return mean and variance, beside the noise, of a class's agreement with examples of others."""
+    """Return mean and variance, without the noise, of a class's agreement with examples of others."""
     others = known & ~np.eye(len(known), dtype=bool)
     sizes = 1 + spread**2
     weights = others / ((noise_std**2 + _USUAL_SPREAD**2 * sizes) * sizes)[:, None]

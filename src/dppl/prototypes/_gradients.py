@@ -26,12 +26,12 @@ class GradientClassifier(AdjacencyParameter, LatticeParameter, Classifier):
         Number of gradient steps; each gets the same share of the budget.
     learning_rate : float, default=None
         Step along the mean gradient, in units of the number of classes (the inverse curvature of the loss at the
-        start). None is as long as the noise of all steps together moves a logit by a standard deviation of 1.5 (0.6 of
+        start). None is as long as the noise of all steps moves a logit by a standard deviation of 1.5 (0.6 of
         `AdaMix`, if all are clipped as the first), and at most 4.
     momentum : float, default=0.9
         Share of the velocity kept from one step to the next; 0 is plain gradient descent.
     l2 : float, default=0.0
-        Strength of the penalty ``l2 / 2 * ‖coef_‖²`` beside the mean loss.
+        Strength of the penalty ``l2 / 2 * ‖coef_‖²`` added to the mean loss.
     intercept_scaling : float, default=0.0
         A constant coordinate of this size ends each row, and its weight gives the intercept. It lengthens unit rows,
         and with them the noise, to ``hypot(1, intercept_scaling)``. 0 fits no intercept.
@@ -43,7 +43,7 @@ class GradientClassifier(AdjacencyParameter, LatticeParameter, Classifier):
     l2: float = 0.0
     intercept_scaling: float = 0.0
 
-    # With the default step, the noise of all steps together moves a logit by this standard deviation.
+    # With the default step, the noise of all steps moves a logit by this standard deviation.
     _NOISE_OF_LOGIT: ClassVar[float] = 1.5
 
     def check_parameters(self) -> None:
@@ -72,7 +72,7 @@ class GradientClassifier(AdjacencyParameter, LatticeParameter, Classifier):
     def _step_size(self, n_records: float, noise_std: float) -> float:
         """Return the step along the mean gradient, from parameters and released values.
 
-        A gradient is divided by `n_records`; `noise_std` is that of one step, in units of the residual's clipping norm
+        A gradient is divided by `n_records`; `noise_std` is of one step, in units of the residual's clipping norm
         and unit rows.
         """
         n_classes = len(self.classes_)

@@ -2,7 +2,7 @@
 
 Everything here is a function of public rows, of the budget and of released values. Rows are in units of unit-norm
 features and along the public axes, the eigenvectors of the public covariance. The constants are universal: they were
-found on embeddings of three public data sets, over budgets of mu from 0.05 to 64.
+chosen on embeddings of three public data sets, over budgets of mu from 0.05 to 64.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BALANCE = 0.1
 _CAP = 8.0, 1 / 3, 90.0
 # The same where no class is small: the records a class are the harmonic mean of their numbers.
 _CAP_IF_LARGE = 4.5, 0.48, 400.0
-# Standard deviation of a logit that the noise of all gradients may make together, per logarithm of the number of
+# Standard deviation of a logit that the noise of all gradients may add up to, per logarithm of the number of
 # classes, as the largest of so many logits grows; and the least where classes are equally large.
 _TOLERANCE, _LARGEST_TOLERANCE, _TOLERANCE_IF_LARGE = 0.58, 2.0, 1.2
 # A gradient that points against the velocity by more standard deviations of its noise than this is an overshoot.
@@ -60,7 +60,7 @@ class Frame:
     axes: Float  # shape (n_features, n_features); in columns
     center: Float  # shape (n_features,); mean of public unit rows along the axes; zero without any
     spectrum: Float  # shape (n_features,); share of each axis in the public second moment, of sum 1
-    rotation: int | None  # that of the lattice
+    rotation: int | None  # of the lattice
 
     @classmethod
     def of(cls, public: RowSource | None, n_features: int) -> Self:
@@ -100,7 +100,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class ClassSizes:
-    """Class sizes, told apart only as far as noisy counts differ by more than their noise."""
+    """Class sizes, which differ only as far as noisy counts differ by more than their noise."""
 
     total: float  # number of records, at least two a class
     sizes: Float  # shape (n_classes,); not below 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.model_file import check_tensor
 from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
@@ -54,7 +53,7 @@ class MeanPrototypes(LatticeParameter, EmbeddingClassifier):
     -----
     **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by another of its class).
     Released: `prototypes_`. Sensitivity: s in L2 over the whole matrix of sums, where s = 127·√dim/4 lattice steps (2s
-    under replace-one); a record touches one class, so the classes together cost what one does. Public inputs:
+    under replace-one); a record touches one class, so all classes cost what one does. Public inputs:
     `classes`, all parameters, `public`, `n_features`; class sizes under replace-one. Not covered: choice of
     parameters by private data, timing, a changed label under add/remove (two steps).
 
@@ -113,11 +112,8 @@ class MeanPrototypes(LatticeParameter, EmbeddingClassifier):
         if "sizes" in measure:
             self.prototypes_ /= np.maximum(measure("sizes"), 1)[:, None]
 
-    def _tensors(self) -> dict[str, NDArray[Any]]:
-        return {"prototypes": self.prototypes_}
-
-    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
-        self.prototypes_ = check_tensor(tensors, "prototypes", (len(self.classes_), self.lattice_.dim), np.float64)
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        return {"prototypes": (np.float64, (len(self.classes_), self.lattice_.dim))}
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         if self.metric == "cosine":

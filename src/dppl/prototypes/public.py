@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.model_file import Misfit
 from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues, public_rows_at
@@ -65,7 +65,7 @@ class PublicPrototypes(LatticeParameter, EmbeddingClassifier):
     -----
     **Privacy.** Unit: one record. Relation: add or remove one record (or replace one). Released: `public_indices_`.
     Sensitivity: a record adds an integer between 0 and about (d_max - d_min)·s² to each utility of its own class, so
-    utilities are monotone, and disjoint classes cost together what one does. Public inputs: `classes`, `public`, all
+    utilities are monotone, and disjoint classes cost what one does. Public inputs: `classes`, `public`, all
     parameters, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
     add/remove (two steps).
 
@@ -109,7 +109,7 @@ class PublicPrototypes(LatticeParameter, EmbeddingClassifier):
             )
 
     def prepare(self, setting: Setting) -> tuple[float, float]:
-        """Return the bounds of similarities: those of the parameter, or what public rows say."""
+        """Return the bounds of similarities: the parameter's own, or what public rows say."""
         public = setting.public
         if public.rows is None:
             raise ParameterError(
@@ -142,16 +142,15 @@ class PublicPrototypes(LatticeParameter, EmbeddingClassifier):
         dim = setting.lattice.dim
         self.prototypes_ = setting.lattice.transform(rows).reshape(*self.public_indices_.shape, dim)
 
-    def _tensors(self) -> dict[str, NDArray[Any]]:
-        return {"prototypes": self.prototypes_, "public_indices": self.public_indices_}
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        shape = len(self.classes_), self.n_prototypes
+        return {"prototypes": (np.int8, (*shape, self.lattice_.dim)), "public_indices": (np.int64, shape)}
 
     def _complete(self, setting: Setting) -> None:
         self._fitted_with["clip"] = self.clip_  # the bounds that "auto" found, which a loaded model has, too
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
-        shape = len(self.classes_), self.n_prototypes
-        self.prototypes_ = check_tensor(tensors, "prototypes", (*shape, self.lattice_.dim), np.int8)
-        self.public_indices_ = check_tensor(tensors, "public_indices", shape, np.int64)
+        super()._restore(tensors, parameters)
         if (self.public_indices_ < 0).any():
             raise Misfit("its positions of public rows do not fit its classes")
         self.public_ids_ = None

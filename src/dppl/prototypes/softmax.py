@@ -116,7 +116,7 @@ class SoftmaxPrototypes(Classifier):
                     "for a model of them alone."
                 )
             return {}
-        lattice = setting.prepared.lattice()  # that of the rows which are summed, whose norm no centre changes
+        lattice = setting.prepared.lattice()  # of the rows which are summed, whose norm no centre changes
         # More for the first three bought nothing.
         return {
             "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
@@ -181,19 +181,16 @@ class SoftmaxPrototypes(Classifier):
         away = math.sqrt(max(0.0, 1 - float(center @ center)))
         self.prototypes_ = unit_directions(center + away * unit_directions(coef))
 
-    def _tensors(self) -> dict[str, NDArray[Any]]:
-        shares = {} if self.shares_ is None else {"shares": self.shares_}
-        return {"coef": self.coef_, "intercept": self.intercept_, **shares}
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        shares = {"shares": (np.float64, (len(self.classes_),))} if self.guarantee_.releases else {}
+        return {**super()._shapes(), **shares}
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
-        n_classes, dim = len(self.classes_), self.n_features_in_
-        center = check_tensor(tensors, "center", (dim,), np.float64)
-        coef = check_tensor(tensors, "coef", (n_classes, dim), np.float64)
-        intercept = check_tensor(tensors, "intercept", (n_classes,), np.float64)
-        shares = check_tensor(tensors, "shares", (n_classes,), np.float64) if self.guarantee_.releases else None
-        if shares is not None and not ((shares > 0).all() and math.isclose(shares.sum(), 1)):
+        super()._restore(tensors, parameters)
+        center = check_tensor(tensors, "center", (self.n_features_in_,), np.float64)
+        if self.shares_ is not None and not ((self.shares_ > 0).all() and math.isclose(self.shares_.sum(), 1)):
             raise Misfit("its shares of the classes are none")
-        self._set_model(coef, center, intercept, shares)
+        self._set_model(self.coef_, center, self.intercept_, self.shares_)
 
     def _class_scores(self, features: NDArray[np.float32]) -> Float:
         return np.asarray(features @ self.coef_.T + self.intercept_, np.float64)

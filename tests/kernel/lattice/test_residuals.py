@@ -7,8 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dppl.errors import InputError, ParameterError
-from dppl.kernel.lattice import Lattice, iter_blocks, residuals
-from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient, gradient_blocks
+from dppl.kernel.lattice import Lattice, iter_blocks, residuals, stream
+from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient
+from dppl.kernel.lattice.stream import gradient_blocks
 
 DIM = 6
 
@@ -294,7 +295,7 @@ def test_only_rows_beyond_those_that_are_kept_are_mapped_again(room, monkeypatch
     expected = gradient.sum([lattice.transform(X)], codes, weights, offsets)
     whole, mapped = Lattice.transform, []
     monkeypatch.setattr(Lattice, "transform", lambda self, rows: mapped.append(len(rows)) or whole(self, rows))
-    monkeypatch.setattr(residuals, "_KEPT_BYTES", room * DIM)
+    monkeypatch.setattr(stream, "_KEPT_BYTES", room * DIM)
     blocks = gradient_blocks(lattice, Table(X))
     kept = 50 if room >= 50 else room // 7 * 7  # the table comes in blocks of seven
     next(iter(blocks))  # a pass that is given up
@@ -312,7 +313,7 @@ def test_a_pass_over_other_rows_ends_with_an_error_where_passes_are_compared(roo
     lattice, _, codes, weights, offsets = problem(6, 50, DIM, 3)
     np.save(tmp_path / "x.npy", np.random.default_rng(7).normal(size=(50, DIM)))
     X = np.load(tmp_path / "x.npy", mmap_mode="r+")
-    monkeypatch.setattr(residuals, "_KEPT_BYTES", room * DIM)
+    monkeypatch.setattr(stream, "_KEPT_BYTES", room * DIM)
     gradient = SoftmaxGradient(lattice)
     compared, others = (gradient_blocks(lattice, Table(X), compared=compared) for compared in (True, False))
     next(iter(compared))  # a pass that is given up

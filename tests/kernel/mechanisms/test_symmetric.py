@@ -37,7 +37,7 @@ def test_the_noise_costs_at_most_mu_in_rationals(row, other, mu, replaced):
         return
     mechanism = SymmetricRoundedGaussian.within(GaussianDP(mu), squared)
     exact = exact_cost(difference, mechanism)
-    assert exact <= mechanism.squared_mu <= Fraction(mu) ** 2
+    assert exact <= Fraction(mechanism.cost["mu"]) ** 2 <= Fraction(mu) ** 2
     assert exact <= 2 * Fraction(mechanism.cost["rho"])
     assert exact >= Fraction(mu) ** 2 * (1 - Fraction(1, 10**12))  # and wastes nothing
 

@@ -83,7 +83,7 @@ def test_pure_releases_never_get_below_the_exact_composition_of_randomized_respo
     """Costs with no advantage from bounded range: rho as pure DP implies it."""
     cost = Cost(rho=epsilon**2 / 2, epsilon=epsilon, count=count)
     exact = exact_randomized_response(epsilon, count, 1e-6)
-    assert exact <= compose([cost], 1e-6).epsilon <= exact + count * 2e-4
+    assert exact <= compose([cost], 1e-6).epsilon <= min(count * epsilon, 1.5 * exact) * (1 + 1e-9)
 
 
 def gaussian_delta(mu, epsilon):
@@ -329,7 +329,7 @@ def test_no_count_is_lost(kind, k):
 
 @pytest.mark.parametrize("kind", COSTS)
 def test_a_lost_count_would_be_noticed(kind, monkeypatch):
-    for name in ("total_mu", "total_rho", "total_epsilon", "epsilon_at", "_by_loss_distribution"):
+    for name in ("total_mu", "total_rho", "total_epsilon", "epsilon_at"):
         whole = getattr(composition, name)
 
         def losing(costs, *others, whole=whole):
@@ -441,7 +441,7 @@ def divergences(law, epsilon, sensitivity=4):
 @pytest.mark.parametrize("law", [exponential, exponential_pairs])
 def test_a_selection_costs_an_eighth_of_its_epsilon_squared(law, epsilon):
     """The cost rests on bounded range, which is a property of this mechanism; enumerated, without the theorem."""
-    rho = ExponentialMechanism(epsilon=epsilon, sensitivity=4).rho
+    rho = ExponentialMechanism(epsilon=epsilon, sensitivity=4).describe("", adjacency="add-remove").cost["rho"]
     shares = [divergence / (rho * alpha) for alpha, divergence, _ in divergences(law, epsilon)]
     assert max(shares) <= 1 + 1e-9
     if epsilon == 0.1:
@@ -509,26 +509,6 @@ def test_one_order_never_rounds_down(divergence, delta, order):
 @given(st.floats(1e-300, 1e300), st.integers(1, 12))
 def test_costs_in_words_never_round_down(value, digits):
     assert float(rounded_up(value, digits)) >= value
-
-
-def exact_delta_of_randomized_response(epsilon, count, total):
-    """Delta at `total` of `count` releases of randomized response (Kairouz et al., Theorem 3.3)."""
-    with mpmath.workdps(40):
-        keep = mpmath.e**epsilon / (1 + mpmath.e**epsilon)
-        terms = []
-        for k in range(count + 1):
-            loss = (2 * k - count) * mpmath.mpf(epsilon)
-            if loss > total:
-                mass = mpmath.binomial(count, k) * keep**k * (1 - keep) ** (count - k)
-                terms.append(mass * (1 - mpmath.e ** (mpmath.mpf(total) - loss)))
-        return mpmath.fsum(terms)
-
-
-@pytest.mark.parametrize(("epsilon", "count"), [(0.01, 1000), (0.005, 2000), (0.5, 20)])
-@pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-11, 1e-14])
-def test_fourier_errors_of_loss_distributions_do_not_round_down(epsilon, count, delta):
-    found = compose([Cost(rho=epsilon**2 / 2 * (1 + 1e-9), epsilon=epsilon, count=count)], delta)
-    assert exact_delta_of_randomized_response(epsilon, count, found.epsilon) <= delta
 
 
 SHARES = st.lists(st.one_of(st.floats(1e-6, 1e6), st.integers(1, 100)), min_size=1, max_size=12)

@@ -39,32 +39,14 @@ _EXACT: dict[type[Any], int] = {np.float32: 2**24, np.float64: 2**53, np.int32: 
 
 
 def sum_blocks(lattice: Lattice, source: RowSource) -> Iterator[Int8]:
-    """Yield lattice rows in blocks that `class_sums` adds exactly.
-
-    Parameters
-    ----------
-    lattice : Lattice
-        Where the rows are mapped to.
-    source : array, memory map, tensor or table of shape (n, d)
-        The rows.
-    """
+    """Yield lattice rows in blocks that `class_sums` adds exactly."""
     return lattice.blocks(source, _SUM_ROWS)
 
 
 def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -> Int64:
-    """Sum the rows of each class, exactly.
+    """Sum the rows of each class, exactly, shape (n_classes, dim).
 
-    Parameters
-    ----------
-    blocks : iterable of ndarray of shape (at most 4096, dim), int8
-        Lattice rows in the order of `codes`.
-    codes : ndarray of shape (n,), intp
-        Class of each row, from 0 to ``n_classes - 1``; -1 leaves the row out.
-    n_classes, dim : int
-
-    Returns
-    -------
-    ndarray of shape (n_classes, dim), int64
+    Blocks are of at most 4096 lattice rows, in the order of the codes of their classes; -1 leaves a row out.
     """
     from scipy.sparse import csr_matrix  # here, because reading a table needs none of it
 
@@ -80,20 +62,7 @@ def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -
 
 
 def weighted_sum(blocks: Iterable[Int8], weights: Int64, dim: int) -> Int64:
-    """Add rows times weights, exactly.
-
-    Parameters
-    ----------
-    blocks : iterable of ndarray of shape (at most 4096, dim), int8
-        Lattice rows in the order of `weights`.
-    weights : ndarray of shape (n,), int64
-        From 0 to 2³³.
-    dim : int
-
-    Returns
-    -------
-    ndarray of shape (dim,), int64
-    """
+    """Add rows times weights from 0 to 2³³, exactly; blocks are those of `class_sums`, in the order of the weights."""
     total = np.zeros(dim, np.int64)
     start = 0
     for block in blocks:
@@ -105,18 +74,7 @@ def weighted_sum(blocks: Iterable[Int8], weights: Int64, dim: int) -> Int64:
 
 
 def gram_matrices(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -> Int64:
-    """Return the Gram matrix Σ q·qᵀ of each class, exactly.
-
-    Parameters
-    ----------
-    blocks, codes, n_classes, dim
-        As in `class_sums`; blocks may be of any length.
-
-    Returns
-    -------
-    ndarray of shape (n_classes, dim, dim), int64
-        Symmetric matrices.
-    """
+    """Return the Gram matrix Σ q·qᵀ of each class, exactly, shape (n_classes, dim, dim); blocks are of any length."""
     grams, lock = np.zeros((n_classes, dim, dim), np.int64), Lock()
 
     def add(start: int, block: Int8) -> None:
@@ -135,13 +93,7 @@ def gram_matrices(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int
 
 @dataclass(frozen=True, slots=True)
 class SimilarityClip:
-    """Bounds on an integer similarity q·p.
-
-    Parameters
-    ----------
-    low, high : int
-        Similarities are clipped to [low, high], in squared lattice steps (s² is a cosine of 1).
-    """
+    """Bounds on an integer similarity q·p, in squared lattice steps (s² is a cosine of 1)."""
 
     low: int
     high: int
@@ -161,24 +113,9 @@ def utilities(
 ) -> Int64:
     """Return ``U[c, j] = sum over rows q of class c of clip(q·p_j, low, high) - low``, exactly.
 
-    Every row adds an integer between 0 and ``clip.sensitivity``, so U never falls when rows are added.
-
-    Parameters
-    ----------
-    private : sequence of ndarray of shape (n_c, dim), int8
-        Lattice rows of each class.
-    public : iterable of ndarray of shape (any, dim), int8
-        Lattice rows of the public data in blocks, for instance ``lattice.blocks(P, PUBLIC_ROWS)``.
-    n_public : int
-        Their number m.
-    lattice : Lattice
-        The lattice of all rows.
-    clip : SimilarityClip
-
-    Returns
-    -------
-    ndarray of shape (n_classes, m), int64
-        The only memory that grows with m; callers with many classes ask for a few at a time.
+    Every row adds an integer between 0 and ``clip.sensitivity``, so U never falls when rows are added. `private` holds
+    the lattice rows of each class, and `public` comes in blocks. Only the result grows with the number of public rows;
+    callers with many classes ask for a few at a time.
     """
     out = np.zeros((len(private), n_public), np.int64)
 
@@ -198,19 +135,10 @@ def each_utilities(
     clip: SimilarityClip,
     visit: Callable[[int, Int8, Int64], None],
 ) -> None:
-    """Compute `utilities` without holding them: pass those of each block to `visit`.
+    """Compute `utilities` without holding them: pass each block, its position and its utilities to `visit`.
 
-    Parameters
-    ----------
-    private : ndarray of shape (n, dim), int8
-        Lattice rows, those of one class after those of another.
-    sizes : sequence of int
-        Number of rows of each class.
-    public, n_public, lattice, clip
-        As in `utilities`.
-    visit : callable
-        Gets the position of a block's first row, the block, and its utilities, of shape (n_classes, rows) and int64.
-        Called by several threads at once, in no particular order.
+    `private` holds the rows of one class after those of another, so many as `sizes` says. `visit` is called by several
+    threads at once, in no particular order.
     """
     ends = np.cumsum(sizes)
     score: Callable[[Int8], Int64]

@@ -37,51 +37,24 @@ Int8 = NDArray[np.int8]
 
 
 class Lattice:
-    r"""Map embeddings to int8 rows whose L2 norm is at most `scale`, exactly.
+    """Map embeddings to int8 rows whose L2 norm is at most `scale`, exactly.
 
     A row x becomes φ(x), a unit vector, and then q = clip(round(s·φ(x)), -127, 127) with s = 127·√d/4. Where rounding
     leaves Σq² above s², the row is shrunk toward zero until it is not; that comparison is one of integers. φ is x/‖x‖,
     optionally minus a public centre, average-pooled, normalised again and rotated.
 
-    A row that holds NaN or infinity, or whose φ is zero, becomes the zero row without a word: a bad record must
-    neither stop the run nor reveal itself. One row's result depends on that row alone, never on other rows.
-    `usable_rows` tells which have a direction before φ.
+    A row that holds NaN or infinity, or whose φ is zero, becomes the zero row without a word: a bad record must neither
+    stop the run nor reveal itself. One row's result depends on that row alone, never on other rows. `usable_rows` tells
+    which have a direction before φ.
 
     Rows that already are int8 are taken for lattice rows: only the norm bound is enforced. Where φ does more than
     normalise, their directions go through it like those of other rows.
 
-    Parameters
-    ----------
-    n_features : int
-        Width of the embeddings.
-    center : array-like of shape (n_features,), default=None
-        Public vector subtracted from each unit row, for instance the mean of public unit rows.
-    pool : int, default=1
-        Kernel size of the average pooling over neighbouring coordinates; a remainder is dropped.
-    rotation : int, default=None
-        Seed of a public rotation, for encoders with a few huge coordinates. None does not rotate.
+    `center` is subtracted from each unit row, for instance the mean of public unit rows. `pool` is the kernel size of
+    the pooling over neighbouring coordinates; a remainder is dropped. `rotation` is the seed of a public rotation, for
+    encoders with a few huge coordinates. All are public, and must be chosen without looking at private data. `dim` is
+    the width of the lattice rows, `squared_norm` the exact bound s² = 127²·dim/16 on Σq², and `scale` is s.
 
-    Attributes
-    ----------
-    dim : int
-        Width of the lattice rows, ``n_features // pool``.
-    squared_norm : Fraction
-        s² = 127²·dim/16, the exact bound on Σq².
-    scale : float
-        s, in lattice steps per unit of φ.
-
-    Raises
-    ------
-    ParameterError
-        If a parameter breaks its rule.
-
-    Notes
-    -----
-    **Privacy.** Unit: one row. Nothing is released here. The norm bound is the sensitivity of sums of rows. Public
-    inputs: all parameters. They must be chosen without looking at private data.
-
-    Examples
-    --------
     >>> lattice = Lattice(4)
     >>> lattice.transform([[2.0, 0.0, 0.0, 0.0], [float("nan"), 1.0, 1.0, 1.0]])
     array([[63,  0,  0,  0],
@@ -104,36 +77,17 @@ class Lattice:
         self.n_features = int(n_features)
         self.pool = int(pool)
         self.rotation = None if rotation is None else int(rotation)
-        self.center = None if center is None else _checked_center(center, self.n_features)
+        self.center = None if center is None else np.array(center, np.float64)  # its own: a caller's array may change
+        if self.center is not None and not (self.center.shape == (n_features,) and np.isfinite(self.center).all()):
+            raise ParameterError(f"center must be {n_features} finite numbers; got shape {self.center.shape}.")
+        # Whether φ is x/‖x‖ alone, so that int8 rows of the input are rows of this lattice.
+        self.is_plain = self.center is None and self.pool == 1 and self.rotation is None
         self.dim = self.n_features // self.pool
         self.squared_norm = Fraction(LARGEST**2 * self.dim, 16)
         self.scale = LARGEST * math.sqrt(self.dim) / 4
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether φ is x/‖x‖ alone, so that int8 rows of the input are rows of this lattice."""
-        return self.center is None and self.pool == 1 and self.rotation is None
-
-    def transform(self, X: ArrayLike) -> Int8:
-        """Return the lattice rows of `X`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, n_features), float16, float32, float64, integer or int8
-            Embeddings; int8 means lattice rows (see the class).
-
-        Returns
-        -------
-        ndarray of shape (n, dim), int8
-
-        Raises
-        ------
-        InputError
-            If `X` is not numeric or has another width.
-        """
-        return self._transformed(X, _BLOCK_NUMBERS)
-
-    def _transformed(self, X: ArrayLike, numbers: int) -> Int8:
+    def transform(self, X: ArrayLike, *, numbers: int = _BLOCK_NUMBERS) -> Int8:
+        """Return the lattice rows of numbers, so many mapped at a time; int8 means lattice rows (see the class)."""
         rows = self._checked(np.asarray(X))
         out = np.empty((len(rows), self.dim), np.int8)
         step = min(max(1, numbers // self.n_features), len(rows))
@@ -145,15 +99,7 @@ class Lattice:
         return out
 
     def blocks(self, source: RowSource, size: int) -> Iterator[Int8]:
-        """Yield the lattice rows of an array, memory map or table in blocks of at most `size` rows.
-
-        Parameters
-        ----------
-        source : array, memory map, tensor or table of shape (n, d)
-            The rows.
-        size : int
-            How many rows a block has, the last one excepted.
-        """
+        """Yield the lattice rows of an array, memory map or table in blocks of at most `size` rows."""
         if source.shape[0] * self.n_features < _WORTH_THREADS or one_thread_each.n_threads() == 1:
             yield from map(self.transform, iter_blocks(source, size))
         else:
@@ -161,19 +107,12 @@ class Lattice:
             if not isinstance(source, np.ndarray):
                 # Several are held at a time, and a table may fill one array again and again: rows would count twice.
                 blocks = (block.copy() if block.flags.writeable else block for block in blocks)
-            yield from in_order(partial(self._transformed, numbers=_THREAD_NUMBERS), blocks)
+            yield from in_order(partial(self.transform, numbers=_THREAD_NUMBERS), blocks)
 
     def features(self, X: ArrayLike) -> NDArray[np.float32]:
-        """Return φ(x) of each row without rounding, for rows that need no protection (predictions).
+        """Return φ(x) of each row without rounding, float32, for rows that need no protection (predictions).
 
-        Parameters
-        ----------
-        X : array-like of shape (n, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n, dim), float32
-            Unit rows; the zero row where φ is undefined.
+        Rows are of length 1, or zero where φ is undefined.
         """
         rows = self._checked(np.asarray(X))
         out = np.empty((len(rows), self.dim), np.float32)
@@ -251,29 +190,13 @@ class Lattice:
 
 
 def usable_rows(source: RowSource) -> NDArray[np.bool_]:
-    """Mark the rows that have a direction, each by itself: neither NaN nor infinity, nor only zeros.
-
-    Parameters
-    ----------
-    source : array, memory map, tensor or table of shape (n, d)
-
-    Returns
-    -------
-    ndarray of shape (n,), bool
-    """
+    """Mark the rows that have a direction, each by itself: neither NaN nor infinity, nor only zeros."""
     step = max(1, _BLOCK_NUMBERS // source.shape[1])
     parts = [np.empty(0, np.bool_)]
     for block in iter_blocks(source, _READ_ROWS):
         for start in range(0, len(block), step):
-            parts.append(_has_direction(_largest(_as_float64(block[start : start + step]))))
+            parts.append(_largest(_as_float64(block[start : start + step]))[1])
     return np.concatenate(parts)
-
-
-def _checked_center(center: ArrayLike, n_features: int) -> Float:
-    vector = np.array(center, np.float64)  # its own: a caller's array may change
-    if vector.shape != (n_features,) or not np.isfinite(vector).all():
-        raise ParameterError(f"center must be {n_features} finite numbers; got shape {vector.shape}.")
-    return vector
 
 
 def _as_float64(rows: NDArray[Any]) -> Float:
@@ -289,8 +212,7 @@ def _unit(rows: Float, spare: Float | None = None) -> Float:
     scratch: Float = np.empty((2, *rows.shape)) if spare is None else spare
     u: Float = scratch[0]
     with np.errstate(all="ignore"):
-        largest = _largest(rows)
-        usable = _has_direction(largest)
+        largest, usable = _largest(rows)
         # Dividing by the largest entry first keeps squares of huge and tiny rows in range.
         np.divide(rows, np.where(usable, largest, 1.0)[:, None], out=u)
         u /= np.sqrt(np.square(u, out=scratch[1]).sum(axis=1, keepdims=True))
@@ -298,14 +220,11 @@ def _unit(rows: Float, spare: Float | None = None) -> Float:
     return u
 
 
-def _largest(rows: Float) -> Float:
-    """Return the largest magnitude of each row; NaN if it holds any."""
+def _largest(rows: Float) -> tuple[Float, NDArray[np.bool_]]:
+    """Return the largest magnitude of each row, NaN if it holds any, and whether the row has a direction."""
     with np.errstate(all="ignore"):
-        return np.asarray(np.maximum(rows.max(axis=1), -rows.min(axis=1)))
-
-
-def _has_direction(largest: Float) -> NDArray[np.bool_]:
-    return np.isfinite(largest) & (largest > 0)
+        largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
+    return largest, np.isfinite(largest) & (largest > 0)
 
 
 def rotate(rows: Float, seed: int) -> Float:
@@ -362,24 +281,15 @@ def round_within(steps: Float, squared_norm: Fraction, largest: float = math.inf
     on its own row alone; `out` is overwritten and must not be `steps`.
     """
     numerator, denominator = squared_norm.numerator, squared_norm.denominator
-    q = _round(steps, largest, out)
-    squares = _squared_norms(q)
+    q = np.rint(steps, out=out)
+    np.clip(q, -largest, largest, out=q)
+    squares = np.einsum("ij,ij->i", q, q)
     over = np.flatnonzero(denominator * squares > numerator)
     long, squares = steps[over], squares[over]
     while over.size:
         long *= np.minimum(np.sqrt(float(squared_norm) / squares), _SHRINK)[:, None]
-        rounded = _round(long, largest)
-        q[over] = rounded
-        squares = _squared_norms(rounded)
+        q[over] = rounded = np.clip(np.rint(long), -largest, largest)
+        squares = np.einsum("ij,ij->i", rounded, rounded)
         still = denominator * squares > numerator
         over, long, squares = over[still], long[still], squares[still]
     return q
-
-
-def _round(steps: Float, largest: float, out: Float | None = None) -> Float:
-    q = np.rint(steps, out=out)
-    return np.clip(q, -largest, largest, out=q)
-
-
-def _squared_norms(q: Float) -> Float:
-    return np.asarray(np.einsum("ij,ij->i", q, q))

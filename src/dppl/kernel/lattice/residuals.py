@@ -17,36 +17,31 @@ The curvature of the same loss, the blocks on the diagonal of its Hessian, is su
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
-from hashlib import sha256
 from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.errors import InputError, ParameterError
+from dppl.errors import ParameterError
 from dppl.kernel.lattice import int8
 from dppl.kernel.lattice.kernels import Codes
 from dppl.kernel.lattice.lattice import Int8, Lattice
-from dppl.kernel.lattice.stream import RowSource, TensorRows, iter_blocks
 from dppl.kernel.lattice.threads import for_each_block, small_steps
 
-__all__ = ["SoftmaxCurvature", "SoftmaxGradient", "gradient_blocks", "longest_shortfall"]
+__all__ = ["SoftmaxCurvature", "SoftmaxGradient", "longest_shortfall"]
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 
-# Rows a block. It is cut so that its class by row arrays hold as many numbers as fit into a core's cache, but not into
-# fewer rows than pay for adding up their products. No result depends on any.
-BLOCK_ROWS = 4096
+# Blocks are cut so that their class by row arrays hold as many numbers as fit into a core's cache, but not into fewer
+# rows than pay for adding up their products. No result depends on either.
 _BLOCK_NUMBERS = 1 << 18
 _LEAST_ROWS = 1024
-# Mapped rows of a table that are kept, a byte a number.
-_KEPT_BYTES = 1 << 30
 # Steps of the residual grid per unit of the clipping norm. Coarser grids would lose the many small probabilities of
 # other classes, which together are as large as the residuals of a class's own records.
 RESOLUTION = 2**20
@@ -72,23 +67,11 @@ class SoftmaxGradient:
     residual r = onehot(y) - p. The record adds the integer matrix R·q with R = trunc(`RESOLUTION`·r/max(clip, \|r\|)),
     the *descent* direction. Divide by `unit` and multiply by clip to get the sum of gradients clipped to norm clip.
 
-    Parameters
-    ----------
-    lattice : Lattice
-        The lattice of all rows.
-    bias : int, default=0
-        A constant coordinate, in lattice steps, that ends every row for the sum (not for the logits, where the caller
-        puts it into the offsets). 0 leaves it out.
-
-    Notes
-    -----
     The matrix that a record adds has the Frobenius norm \|R\|·\|(q, bias)\|: an outer product's norm is the product of
     norms. \|R\|² ≤ RESOLUTION² is checked in integers for every record, with those that failed set to zero, and
     \|q\|² ≤ s² is what a lattice row is. So `squared_sensitivity` bounds what adding or removing a record changes,
     whatever weights, offsets and clip are, as long as they do not depend on it other than through released values.
 
-    Examples
-    --------
     >>> gradient = SoftmaxGradient(Lattice(4))
     >>> rows = gradient.lattice.transform([[1.0, 0.0, 0.0, 0.0]])
     >>> total = gradient.sum([rows], np.array([1]), np.zeros((2, 4)))
@@ -98,6 +81,8 @@ class SoftmaxGradient:
     """
 
     lattice: Lattice
+    # A constant coordinate, in lattice steps, that ends every row for the sum (not for the logits, where the caller
+    # puts it into the offsets). 0 leaves it out.
     bias: int = 0
 
     def __post_init__(self) -> None:
@@ -124,38 +109,18 @@ class SoftmaxGradient:
         clip: float = 1.0,
         of_records: Int64 | None = None,
     ) -> Int64:
-        """Return the sum of all records' matrices.
+        """Return the sum of all records' matrices, shape (n_classes, dim), with one column more if there is a bias.
 
-        Parameters
-        ----------
-        blocks : iterable of ndarray of shape (any, dim), int8
-            Lattice rows in the order of `codes`, for instance ``lattice.blocks(X, BLOCK_ROWS)``.
-        codes : ndarray of shape (n,), intp
-            Class of each row, from 0 to ``n_classes - 1``; -1 leaves the row out.
-        weights : ndarray of shape (n_classes, dim), float64
-            In units of φ.
-        offsets : ndarray of shape (n_classes,), float64, default=None
-            Added to the logits of every record. None is zeros.
-        clip : float, default=1.0
-            Longest residual that keeps its length in relation to others. No residual is longer than √2.
-        of_records : ndarray of shape (n,), int64, default=None
-            What each record weighs, from 0 to `WEIGHT_STEPS`, which is what it weighs without. Their clipped residuals
-            are shortened so far.
-
-        Returns
-        -------
-        ndarray of shape (n_classes, dim), int64
-            With a column more at the end if there is a bias.
-
-        Raises
-        ------
-        ParameterError
-            If weights or offsets are not finite, or beyond 2⁹⁰, or clip is not between 2⁻²⁰ and 2²⁰.
+        Lattice rows come in blocks of any length, in the order of `codes`, where -1 leaves a row out. Weights are in
+        units of φ, and offsets are added to all logits. No residual is longer than √2; those longer than `clip` are
+        shortened to it, and each is shortened further to what its record weighs of `WEIGHT_STEPS`, if `of_records` says
+        so.
         """
         check_clip(clip)
         n_classes, dim = weights.shape
         fast = int8.int8_pays(2 * len(codes) * weights.size)
         layer = _IntegerLayer(weights, offsets, self.lattice, fast)
+
         total, lock = np.zeros((n_classes, dim + (self.bias != 0)), np.int64), Lock()
 
         def add(start: int, block: Int8) -> None:
@@ -170,50 +135,31 @@ class SoftmaxGradient:
                 exact = int8.multiply_limbs(limbs, block, np.int64)
             else:
                 exact = (steps @ block.astype(np.float64)).astype(np.int64)
+            if self.bias:
+                exact = np.column_stack([exact, self.bias * steps.sum(axis=1).astype(np.int64)])
             with lock:
-                total[:, :dim] += exact
-                if self.bias:
-                    total[:, dim] += self.bias * steps.sum(axis=1).astype(np.int64)
+                np.add(total, exact, out=total)
 
-        for_each_block(add, _cut(blocks, n_classes))
+        for_each_block(add, blocks, _rows_of(n_classes))
         return total
 
     def count_long(
         self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None, threshold: float
     ) -> int:
-        """Return the number of records whose residual, before clipping, is longer than `threshold`.
-
-        A record changes it by at most 1.
-
-        Parameters
-        ----------
-        blocks, codes, weights, offsets
-            As in `sum`.
-        threshold : float
-        """
+        """Return the number of records whose residual, before clipping, is longer than `threshold`."""
         layer, long = _IntegerLayer(weights, offsets, self.lattice), np.zeros(len(codes), bool)
 
         def mark(start: int, block: Int8) -> None:
             part = slice(start, start + len(block))
             long[part] = _residuals(layer.logits(block), codes[part])[1] > np.float32(threshold)
 
-        for_each_block(mark, _cut(blocks, len(weights)))
+        for_each_block(mark, blocks, _rows_of(len(weights)))
         return int(np.count_nonzero(long))
 
     def hits(
         self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None = None
     ) -> NDArray[np.bool_]:
-        """Mark the records whose own class has the largest logit, or shares it; each by its own row alone.
-
-        Parameters
-        ----------
-        blocks, codes, weights, offsets
-            As in `sum`.
-
-        Returns
-        -------
-        ndarray of shape (n,), bool
-        """
+        """Mark the records whose own class has the largest logit, or shares it; each by its own row alone."""
         layer, right = _IntegerLayer(weights, offsets, self.lattice), np.zeros(len(codes), bool)
 
         def mark(start: int, block: Int8) -> None:
@@ -222,7 +168,7 @@ class SoftmaxGradient:
             logits = layer.logits(block)
             right[start + counted] = logits[part[counted], counted] >= logits.max(axis=0)[counted]
 
-        for_each_block(mark, _cut(blocks, len(weights)))
+        for_each_block(mark, blocks, _rows_of(len(weights)))
         return right
 
     def shortfalls(self, blocks: Iterable[Int8], codes: Codes, weights: Float, of_records: Int64) -> Int64:
@@ -231,45 +177,29 @@ class SoftmaxGradient:
         A vector p of C probabilities has \|1/C - p\|² = \|p\|² - 1/C ≤ 1 - 1/C, the square of `longest_shortfall`. A
         record adds trunc(`RESOLUTION`·(1/C - p)/`longest_shortfall`) times its weight, and the norm is checked in
         integers. So it moves the sum by at most `RESOLUTION`, whatever the weights of the softmax are.
-
-        Parameters
-        ----------
-        blocks, codes, weights, of_records
-            As in `sum`.
-
-        Returns
-        -------
-        ndarray of shape (n_classes,), int64
         """
         layer = _IntegerLayer(weights, None, self.lattice)
+
         total, lock = np.zeros(len(weights), np.int64), Lock()
 
         def add(start: int, block: Int8) -> None:
-            nonlocal total
             part = slice(start, start + len(block))
             steps = _on_grid(*_shortfalls(layer.logits(block), codes[part]), longest_shortfall(len(weights)))
             exact = _shortened(steps, of_records[part]).sum(axis=1).astype(np.int64)
             with lock:
-                total += exact
+                np.add(total, exact, out=total)
 
-        for_each_block(add, _cut(blocks, len(weights)))
+        for_each_block(add, blocks, _rows_of(len(weights)))
         return total
 
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxCurvature:
-    r"""Sum the blocks on the diagonal of the softmax loss's Hessian over lattice rows, as exact integers.
+    """Sum the blocks on the diagonal of the softmax loss's Hessian over lattice rows, as exact integers.
 
     With probabilities p as in `SoftmaxGradient`, a record adds the integer matrix w_c·q·qᵀ to that of class c, where
     w_c = trunc(`RESOLUTION`·p_c·(1 - p_c)). Divide by `unit` to get Hessians in units of φ.
 
-    Parameters
-    ----------
-    lattice : Lattice
-        The lattice of all rows.
-
-    Notes
-    -----
     The matrices that a record adds have the joint Frobenius norm ‖w‖·‖q‖². As p(1 - p)² ≤ 4/27 for p in [0, 1] and
     probabilities add up to 1, Σ (p_c(1 - p_c))² ≤ 4/27. 27·‖w‖² ≤ 4·RESOLUTION² is checked in integers for every
     record, with those that failed set to zero, and ‖q‖² ≤ s² is what a lattice row is.
@@ -288,13 +218,7 @@ class SoftmaxCurvature:
         return RESOLUTION * float(self.lattice.squared_norm)
 
     def sum(self, blocks: Iterable[Int8], codes: Codes, weights: Float) -> Int64:
-        """Return the sum of all records' matrices, symmetric ones of shape (n_classes, dim, dim).
-
-        Parameters
-        ----------
-        blocks, codes, weights
-            As in `SoftmaxGradient.sum`.
-        """
+        """Return the sum of all records' matrices, symmetric ones of shape (n_classes, dim, dim)."""
         layer = _IntegerLayer(weights, None, self.lattice)
         n_classes, dim = weights.shape
         total, lock = np.zeros((n_classes, dim, dim), np.int64), Lock()
@@ -308,7 +232,7 @@ class SoftmaxCurvature:
                 with lock:
                     total[code] += products
 
-        for_each_block(add, _cut(blocks, n_classes))
+        for_each_block(add, blocks, _rows_of(n_classes))
         return total
 
 
@@ -323,67 +247,12 @@ def check_clip(clip: float) -> None:
         raise ParameterError(f"clip must lie between 2**-20 and 2**20; got {clip!r}.")
 
 
+def _rows_of(n_classes: int) -> int:
+    return max(_LEAST_ROWS, _BLOCK_NUMBERS // n_classes)
+
+
 def _longest_weights(lattice: Lattice) -> float:
     return 2.0**24 / (lattice.scale + 1) - math.sqrt(lattice.dim) / 2
-
-
-def gradient_blocks(lattice: Lattice, source: RowSource, *, compared: bool = False) -> Iterable[Int8]:
-    """Return lattice rows in blocks that can be gone through again and again.
-
-    Rows of an array or tensor in memory are mapped once and kept, a byte a number. A table or memory map may be larger
-    than memory: a gibibyte of its mapped rows is kept, and what comes after that is read and mapped again every time.
-
-    Parameters
-    ----------
-    lattice : Lattice
-        Where the rows are mapped to.
-    source : array, memory map, tensor or table of shape (n, d)
-        The rows.
-    compared : bool, default=False
-        Whether a pass ends with an `InputError` if rows that are mapped again are not those of the first whole pass,
-        by a hash of them that stays in memory.
-    """
-    if isinstance(source, np.ndarray | TensorRows) and not isinstance(source, np.memmap):
-        return list(lattice.blocks(source, BLOCK_ROWS))
-    return _Again(lattice, source, compared)
-
-
-class _Again:
-    """The lattice rows of a table or memory map, of which the first are kept."""
-
-    def __init__(self, lattice: Lattice, source: RowSource, compared: bool) -> None:
-        self._lattice, self._source, self._compared = lattice, source, compared
-        self._hash: bytes | None = None
-        self._kept: list[Int8] = []
-        self._n_kept = 0
-
-    def __iter__(self) -> Iterator[Int8]:
-        yield from self._kept
-        done, end, hashed = self._n_kept, 0, sha256()
-        if done == self._source.shape[0]:
-            return
-        for block in iter_blocks(self._source, BLOCK_ROWS):
-            end += len(block)
-            if end > done:
-                mapped = self._lattice.transform(block[done - end :])
-                # After a whole pass none is kept any more, so that the hash is always of the same rows.
-                if self._n_kept == done and end * self._lattice.dim <= _KEPT_BYTES and self._hash is None:
-                    self._kept.append(mapped)
-                    self._n_kept = end
-                elif self._compared:
-                    hashed.update(mapped.data)
-                done = end
-                yield mapped
-        if self._compared:
-            self._hash = self._hash or hashed.digest()
-            if hashed.digest() != self._hash:
-                raise InputError("the records changed while they were read.")
-
-
-def _cut(blocks: Iterable[Int8], n_classes: int) -> Iterator[Int8]:
-    """Yield blocks whose class by row arrays fit into a core's cache."""
-    rows = max(_LEAST_ROWS, _BLOCK_NUMBERS // n_classes)
-    return (part for block in blocks for part in iter_blocks(block, rows))
 
 
 class _IntegerLayer:

@@ -1,16 +1,22 @@
-"""Rows that may not fit into memory: arrays, memory maps, tables and torch tensors, read in blocks."""
+"""Rows that may not fit into memory: arrays, memory maps, tables and torch tensors, read in blocks, and read again."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import InputError
+
+if TYPE_CHECKING:
+    from dppl.kernel.lattice.lattice import Int8, Lattice
+
+Int64 = NDArray[np.int64]
 
 
 @runtime_checkable
@@ -25,7 +31,11 @@ class RowTable(Protocol):
         """Yield consecutive blocks of at most `size` rows."""
 
 
+# Rows a block; no result depends on it.
+BLOCK_ROWS = 4096
 _TAKE_ROWS = 8192
+# Mapped rows of a table that are kept, a byte a number.
+_KEPT_BYTES = 1 << 30
 _NUMPY_FLOATS = ("torch.float16", "torch.float32", "torch.float64")
 
 RowSource: TypeAlias = NDArray[Any] | RowTable
@@ -34,19 +44,7 @@ RowSource: TypeAlias = NDArray[Any] | RowTable
 def iter_blocks(source: RowSource, size: int) -> Iterator[NDArray[Any]]:
     """Yield the rows of `source` in order, in blocks of at most `size` rows.
 
-    Parameters
-    ----------
-    source : ndarray, memory map or object with ``blocks(size)``, of shape (n, d)
-    size : int
-
-    Yields
-    ------
-    ndarray of shape (at most size, d)
-
-    Raises
-    ------
-    InputError
-        If a table yields blocks of another shape or dtype than it announced.
+    A table that yields blocks of another shape or dtype than it announced is refused.
     """
     if isinstance(source, np.ndarray):
         for start in range(0, len(source), size):
@@ -66,17 +64,7 @@ def iter_blocks(source: RowSource, size: int) -> Iterator[NDArray[Any]]:
 
 
 def take_rows(source: RowSource, indices: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the rows at `indices` (any order, repeats allowed) of an array or a streamed table.
-
-    Parameters
-    ----------
-    source : ndarray, memory map or table, of shape (n, d)
-    indices : ndarray of shape (k,), int64
-
-    Returns
-    -------
-    ndarray of shape (k, d)
-    """
+    """Return the rows at `indices` (any order, repeats allowed) of an array or a streamed table."""
     if isinstance(source, np.ndarray):
         return np.asarray(source[indices])
     parts, places, start = [], [], 0
@@ -116,15 +104,9 @@ def as_numpy(array: Any) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorRows:
-    """A torch tensor as a table that streams: its rows reach the processor a block at a time.
+    """A torch tensor as a table that streams: its rows reach the processor a block at a time."""
 
-    Parameters
-    ----------
-    tensor : torch.Tensor of shape (n, d)
-        On any device.
-    """
-
-    tensor: Any
+    tensor: Any  # of shape (n, d), on any device
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -149,3 +131,85 @@ class TensorRows:
 
 def _is_foreign(tensor: Any) -> bool:
     return tensor.is_floating_point() and str(tensor.dtype) not in _NUMPY_FLOATS
+
+
+def gradient_blocks(lattice: Lattice, source: RowSource, *, compared: bool = False) -> Iterable[Int8]:
+    """Return lattice rows in blocks that can be gone through again and again.
+
+    Rows of an array or tensor in memory are mapped once and kept, a byte a number. A table or memory map may be larger
+    than memory: a gibibyte of its mapped rows is kept, and what comes after that is read and mapped again every time.
+    `compared` says whether a pass ends with an `InputError` if rows that are mapped again are not those of the first
+    whole pass, by a hash of them that stays in memory.
+    """
+    if isinstance(source, np.ndarray | TensorRows) and not isinstance(source, np.memmap):
+        return list(lattice.blocks(source, BLOCK_ROWS))
+    return _Again(lattice, source, compared)
+
+
+class _Again:
+    """The lattice rows of a table or memory map, of which the first are kept."""
+
+    def __init__(self, lattice: Lattice, source: RowSource, compared: bool) -> None:
+        self._lattice, self._source, self._compared = lattice, source, compared
+        self._hash: bytes | None = None
+        self._kept: list[Int8] = []
+        self._n_kept = 0
+
+    def __iter__(self) -> Iterator[Int8]:
+        yield from self._kept
+        done, end, hashed = self._n_kept, 0, sha256()
+        if done == self._source.shape[0]:
+            return
+        for block in iter_blocks(self._source, BLOCK_ROWS):
+            end += len(block)
+            if end > done:
+                mapped = self._lattice.transform(block[done - end :])
+                # After a whole pass none is kept any more, so that the hash is always of the same rows.
+                if self._n_kept == done and end * self._lattice.dim <= _KEPT_BYTES and self._hash is None:
+                    self._kept.append(mapped)
+                    self._n_kept = end
+                elif self._compared:
+                    hashed.update(mapped.data)
+                done = end
+                yield mapped
+        if self._compared:
+            self._hash = self._hash or hashed.digest()
+            if hashed.digest() != self._hash:
+                raise InputError("the records changed while they were read.")
+
+
+class Mapped:
+    """The lattice rows of a source, for many passes; those of the last lattice are kept."""
+
+    def __init__(self, source: RowSource, *, compared: bool) -> None:
+        self._source, self._compared = source, compared
+        self._name = ""
+        self._weights: Int64 | None = None
+
+    def blocks(self, lattice: Lattice) -> Iterable[Int8]:
+        """Return lattice rows in blocks that can be gone through again and again."""
+        if self._name != lattice.name():
+            self._blocks, self._weights = gradient_blocks(lattice, self._source, compared=self._compared), None
+            self._name = lattice.name()
+        return self._blocks
+
+    def weights(self, lattice: Lattice, weigh: Callable[[Iterable[Int8], Lattice], Int64]) -> Int64:
+        """Return what each row weighs, which holds for these rows and is kept as long as they are."""
+        blocks = self.blocks(lattice)
+        if self._weights is None:
+            self._weights = weigh(blocks, lattice)
+        return self._weights
+
+
+class Sampled(Mapped):
+    """Some of the rows, for one pass."""
+
+    def __init__(self, whole: Mapped, mask: NDArray[np.bool_]) -> None:
+        self._whole, self._mask = whole, mask
+
+    def blocks(self, lattice: Lattice) -> Iterator[Int8]:
+        """Yield the lattice rows that the mask marks."""
+        start = 0
+        for block in self._whole.blocks(lattice):
+            yield block[self._mask[start : start + len(block)]]
+            start += len(block)

@@ -105,14 +105,18 @@ def in_order(compute: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
             yield running.popleft().result()
 
 
-def for_each_block(fill: Callable[[int, NDArray[Any]], None], blocks: Iterable[NDArray[Any]]) -> None:
-    """Call ``fill(start, block)`` for each block, a block a core, with few blocks in memory at a time."""
-    for _ in in_order(lambda item: fill(*item), _with_starts(blocks)):
+def for_each_block(
+    fill: Callable[[int, NDArray[Any]], None], blocks: Iterable[NDArray[Any]], rows: int | None = None
+) -> None:
+    """Call ``fill(start, block)`` for each block, cut to so many rows, a block a core and with few in memory."""
+
+    def parts() -> Iterator[tuple[int, NDArray[Any]]]:
+        start = 0
+        for block in blocks:
+            step = rows or max(1, len(block))
+            for first in range(0, len(block), step):
+                yield start + first, block[first : first + step]
+            start += len(block)
+
+    for _ in in_order(lambda item: fill(*item), parts()):
         pass
-
-
-def _with_starts(blocks: Iterable[NDArray[Any]]) -> Iterator[tuple[int, NDArray[Any]]]:
-    start = 0
-    for block in blocks:
-        yield start, block
-        start += len(block)

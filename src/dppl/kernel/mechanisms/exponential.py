@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from dppl.errors import InputError
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy import Budget, Release
-from dppl.kernel.privacy.accounting import rho_of_bounded_range
-from dppl.kernel.privacy.tradeoff import selection_mu
+from dppl.kernel.privacy.accounting import cost_of_selection
 
 Int64 = NDArray[np.int64]
 
@@ -53,31 +52,18 @@ class Tally:
     A bin is an interval of utilities with a number; better candidates have higher ones. Bins far below the `size`-th
     best are counted together: they are below the window of any larger set of candidates too, whose `size`-th best is
     no worse. This is why a merge forgets nothing that the tally of the whole set holds.
-
-    Parameters
-    ----------
-    n : int
-        Number of candidates, the same for all classes.
-    best : ndarray of shape (n_classes, size), int64
-        The bins of the best candidates, in descending order, filled up with `NONE`.
-    counts : ndarray of shape (n_classes, width + 1), unsigned
-        Number of candidates that lie i bins below the last of `best`, and in the last column of all that lie further
-        down. Candidates above it are all in `best`.
     """
 
-    n: int
+    n: int  # of candidates, the same for all classes
+    # Shape (n_classes, size). The bins of the best candidates, in descending order, filled up with `NONE`.
     best: Int64
+    # Shape (n_classes, width + 1). How many candidates lie i bins below the last of `best`, and in the last column all
+    # that lie further down. Candidates above it are all in `best`.
     counts: NDArray[np.unsignedinteger]
 
     @classmethod
     def of(cls, bins: Int64, size: int, width: int) -> Tally:
-        """Count candidates.
-
-        Parameters
-        ----------
-        bins : ndarray of shape (n_classes, n), int64
-        size, width : int
-        """
+        """Count candidates, whose bins have the shape (n_classes, n)."""
         best = _best(bins, size)
         # Candidates above the last of the best go to a column of their own, which is dropped.
         depths = best[:, -1:] - bins
@@ -184,40 +170,24 @@ def _count(columns: Int64, width: int, weights: NDArray[np.unsignedinteger] | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExponentialMechanism:
-    r"""Select candidates with probability proportional to exp(epsilon · utility / sensitivity).
+    """Select candidates with probability proportional to exp(epsilon · utility / sensitivity).
 
-    Parameters
-    ----------
-    epsilon : float
-        Bounded range of one selection: with utilities that only grow when a record is added, by at most `sensitivity`
-        each, adding or removing a record changes every log-probability by at most this.
-    sensitivity : int
-        Largest growth of one utility.
-    size : int, default=1
-        Number of different candidates to select together. A set's utility is that of its worst member.
-
-    Notes
-    -----
-    **Privacy.** Unit: one record. Relation: add or remove one. The exponent carries no factor 1/2 because the utilities
-    are monotone (McSherry, Talwar 2007; DPPL-v1 Lemma 2): epsilon in pure DP and, by bounded range, epsilon²/8 in zCDP
-    [2]_ and the trade-off function of a logistic variable moved by epsilon (`kernel.privacy.tradeoff`). The smallest
-    utility in a set is monotone as well, with the same sensitivity, so selecting a set costs the same. Sampling is
-    exact: no float rounding enters the probabilities.
+    **Privacy.** Unit: one record. Relation: add or remove one. Utilities only grow when a record is added, by at most
+    `sensitivity` each. So the exponent carries no factor 1/2 (McSherry, Talwar 2007, Theorem 6; DPPL-v1 Lemma 2):
+    epsilon in pure DP and, by bounded range, epsilon²/8 in zCDP (Cesar, Rogers 2021, arXiv:2004.07223v2, Lemma 3.4;
+    Dong, Durfee, Rogers 2020, arXiv:1909.13830) and the trade-off function of a logistic variable moved by epsilon
+    (`kernel.privacy.tradeoff`). The smallest utility in a set is monotone as well, with the same sensitivity, so
+    selecting a set costs the same. Sampling is exact: no float rounding enters the probabilities.
 
     DPPL-v1 eq. (6) counts binom(y, K) sets whose worst member has rank y (from 0 in the released code). The number is
-    binom(y-1, K-1) with ranks from 1; with the published count the best set has probability zero, and positive
-    probability for some neighbour. The term -u_K of its eq. (5) is the same for all sets and cancels.
-
-    References
-    ----------
-    .. [1] McSherry, Talwar (2007), Mechanism design via differential privacy, Theorem 6.
-    .. [2] Cesar, Rogers (2021), arXiv:2004.07223v2, Lemma 3.4; Dong, Durfee, Rogers (2020), arXiv:1909.13830.
-    .. [3] Gillenwater, Joseph, Munoz Medina, Ribero (2022), A joint exponential mechanism for top-k.
+    binom(y-1, K-1) with ranks from 1 (Gillenwater et al. 2022, A joint exponential mechanism for top-k); with the
+    published count the best set has probability zero, and positive probability for some neighbour. The term -u_K of its
+    eq. (5) is the same for all sets and cancels.
     """
 
-    epsilon: float
-    sensitivity: int
-    size: int = 1
+    epsilon: float  # bounded range: a record changes every log-probability of one selection by at most this
+    sensitivity: int  # largest growth of one utility
+    size: int = 1  # of candidates to select together; a set's utility is that of its worst member
 
     @classmethod
     def within(
@@ -226,90 +196,30 @@ class ExponentialMechanism:
         """Return the sharpest selection for each of several disjoint classes whose cost stays within `budget`.
 
         Under replace-one each is half as sharp; `describe` says why.
-
-        Parameters
-        ----------
-        budget : Budget
-            What all selections may cost together.
-        sensitivity : int
-            By how much one record changes a utility at most.
-        size : int, default=1
-            How many candidates are selected for a class, jointly.
-        adjacency : {"add-remove", "replace-one"}, default="add-remove"
-            Which data sets are neighbours.
         """
         epsilon = budget.selection_epsilon()
-        return cls(
-            epsilon=epsilon if adjacency == "add-remove" else epsilon / 2,
-            sensitivity=sensitivity,
-            size=size,
-        )
-
-    @property
-    def rho(self) -> float:
-        """ZCDP cost under add/remove, epsilon²/8 rounded up."""
-        return rho_of_bounded_range(self.epsilon)
+        return cls(epsilon=epsilon if adjacency == "add-remove" else epsilon / 2, sensitivity=sensitivity, size=size)
 
     def select(self, utilities: Int64, source: Randomness) -> Int64:
-        """Return the positions of the selected candidates.
-
-        Parameters
-        ----------
-        utilities : ndarray of shape (m,), int64
-        source : Randomness
-
-        Returns
-        -------
-        ndarray of shape (size,), int64
-            In ascending order, since the order inside a set says nothing.
-
-        Raises
-        ------
-        InputError
-            If there are fewer candidates than `size`.
-        """
-        pool = self.tally(utilities[None])
-        (chosen,) = self.select_each([pool], lambda _: [(0, 0, utilities, np.arange(len(utilities)))], source)
-        return np.asarray(chosen)
+        """Return the positions of the selected candidates, in ascending order."""
+        look: Look = lambda _: [(0, 0, utilities, np.arange(len(utilities)))]  # noqa: E731
+        return np.asarray(self.select_each([self.tally(utilities[None])], look, source)[0])
 
     def tally(self, utilities: Int64) -> Tally:
-        """Return what `select_each` needs to know of some candidates.
+        """Return what `select_each` needs to know of some candidates, which is as private as their utilities.
 
-        No randomness enters it, and it is made of plain integers. So another process may compute it; noise is drawn
-        where all tallies come together. A tally is as private as the utilities.
-
-        Parameters
-        ----------
-        utilities : ndarray of shape (n_classes, n), int64
-            Below 2⁶¹ in magnitude.
+        Utilities have the shape (n_classes, n), and are below 2⁶¹ in magnitude. No randomness enters a tally, so
+        another process may compute it; noise is drawn where all tallies come together.
         """
         return Tally.of(utilities >> self._scale.shift, self.size, self._scale.width)
 
     def select_each(self, parts: Sequence[Tally], look: Look, source: Randomness) -> Int64:
         """Return the positions of the selected candidates of each class, from tallies of a pool and a second look.
 
-        What is selected depends on the utilities in the order of positions and on `source`, not on the parts.
-
-        Parameters
-        ----------
-        parts : sequence of Tally
-            Of consecutive parts of the pool, in the order of positions. Their number says how closely the second look
-            is confined.
-        look : callable
-            Gets the bins that are sought, as ``{part: {class: [(lowest, highest), ...]}}``. Yields ``(class, part,
-            utilities, positions)`` for each part and class, or several such in the order of positions. It may leave
-            out what `is_sought` does not tell. It is called once.
-        source : Randomness
-
-        Returns
-        -------
-        ndarray of shape (n_classes, size), int64
-            In ascending order within a class.
-
-        Raises
-        ------
-        InputError
-            If there are fewer candidates than `size`, or those of the second look are not those of the first.
+        The parts are consecutive, and their number says how closely the second look is confined, which is taken once.
+        What is selected depends on the utilities in the order of positions and on `source`, not on the parts. Positions
+        have the shape (n_classes, size), and ascend within a class, since the order inside a set says nothing. Fewer
+        candidates than `size` are refused, and so is a second look at others than those of the first.
         """
         whole = Tally.merged(parts)
         if whole.n < self.size:
@@ -317,27 +227,29 @@ class ExponentialMechanism:
                 f"selecting {self.size} candidates needs at least as many; got {whole.n}; rows of NaN, infinity or "
                 "only zeros are none."
             )
-        drawn = [self._proposals(parts, whole, code, source) for code in range(len(whole.best))]
+        drawn: list[list[_Proposal]] = []
+        for code in range(len(whole.best)):
+            envelope, places = _Envelope.of(strata(whole, code), self.size, self._scale), Places(parts, code)
+            # Until one is sure to be accepted, wherever in its bin its worst member lies.
+            proposals = [envelope.propose(places, source)]
+            while not proposals[-1].sure:
+                proposals.append(envelope.propose(places, source))
+            drawn.append(proposals)
         wanted: Wanted = {}
         for code, proposals in enumerate(drawn):
             for pick in (pick for proposal in proposals for pick in proposal.picks):
                 wanted.setdefault(pick.part, {}).setdefault(code, []).append((pick.lowest, pick.highest))
         for code, part, utilities, positions in look(dict(sorted(wanted.items()))):
-            picks = [pick for proposal in drawn[code] for pick in proposal.picks if pick.part == part]
             bins = utilities >> self._scale.shift
-            for pick in picks:
+            for pick in (pick for proposal in drawn[code] for pick in proposal.picks if pick.part == part):
                 pick.look(bins, utilities, positions)
-        return np.array([self._first_accepted(proposals) for proposals in drawn], np.int64)
+        if any(pick.position is None for proposals in drawn for proposal in proposals for pick in proposal.picks):
+            raise InputError("the public rows changed while they were read.")
+        accepted = [next(one for one in proposals if one.sure or one.is_accepted()) for proposals in drawn]
+        return np.sort(np.array([[pick.position for pick in proposal.picks] for proposal in accepted], np.int64))
 
     def is_sought(self, utilities: Int64, bins: Iterable[tuple[int, int]]) -> NDArray[np.bool_]:
-        """Tell which candidates `select_each` wants to see, so that a process that holds them sends no others.
-
-        Parameters
-        ----------
-        utilities : ndarray of shape (n,), int64
-        bins : iterable of (int, int)
-            What `select_each` seeks for the class in the part.
-        """
+        """Mark the candidates that `select_each` seeks by their bins, so that who holds them sends no others."""
         own = utilities >> self._scale.shift
         sought = np.zeros(len(own), np.bool_)
         for lowest, highest in set(bins):
@@ -349,13 +261,6 @@ class ExponentialMechanism:
 
         Under replace-one a record leaves one selection and enters another, or the same one: twice epsilon in pure DP,
         and in zCDP the square of twice the range over eight (the same class is the worse case).
-
-        Parameters
-        ----------
-        statistic : str
-            What is selected, in words.
-        adjacency : {"add-remove", "replace-one"}
-            Which data sets are neighbours.
         """
         epsilon = self.epsilon if adjacency == "add-remove" else 2 * self.epsilon
         return Release(
@@ -364,27 +269,12 @@ class ExponentialMechanism:
             sensitivity=float(self.sensitivity),
             norm="monotone utility",
             parameters={"epsilon_per_selection": self.epsilon},
-            cost={"epsilon": epsilon, "mu": selection_mu(epsilon), "rho": rho_of_bounded_range(epsilon)},
+            cost=cost_of_selection(epsilon),
         )
 
     @property
     def _scale(self) -> _Scale:
         return _scale(self.epsilon, self.sensitivity, self.size)
-
-    def _proposals(self, parts: Sequence[Tally], whole: Tally, code: int, source: Randomness) -> list[_Proposal]:
-        """Draw proposals for a class until one is sure to be accepted, wherever in its bin its worst member lies."""
-        envelope, places = _Envelope.of(strata(whole, code), self.size, self._scale), Places(parts, code)
-        proposals: list[_Proposal] = []
-        while not proposals or not proposals[-1].sure:
-            proposals.append(envelope.propose(places, source))
-        return proposals
-
-    def _first_accepted(self, proposals: list[_Proposal]) -> list[int]:
-        for proposal in proposals:
-            if any(pick.position is None for pick in proposal.picks):
-                raise InputError("the public rows changed while they were read.")
-        accepted = next(proposal for proposal in proposals if proposal.sure or proposal.is_accepted())
-        return sorted(pick.position for pick in accepted.picks if pick.position is not None)
 
 
 class _Scale(NamedTuple):
@@ -485,27 +375,20 @@ class _Envelope:
         stratum, before, size = self.strata[place], self.before[place], self.size
         ways = [math.comb(stratum.count, n) * math.comb(before, size - n) for n in range(1, size + 1)]
         n_worst = 1 + (bisect_right(list(accumulate(ways)), source.below(self.sets[place])) if size > 1 else 0)
-        picks = [
-            _Pick(lowest, highest, *places.find(lowest, highest, ordinal))
-            for lowest, highest, count, chosen in (
-                (stratum.lowest, stratum.highest, stratum.count, n_worst),
-                (stratum.highest + 1, _ANY, before, size - n_worst),
-            )
-            for ordinal in _subset(count, chosen, source)
-        ]
+        picks = []
+        for lowest, highest, count, n_chosen in (
+            (stratum.lowest, stratum.highest, stratum.count, n_worst),
+            (stratum.highest + 1, _ANY, before, size - n_worst),
+        ):
+            chosen: set[int] = set()
+            for last in range(count - n_chosen, count):  # a uniform subset (Floyd 1987)
+                draw = source.below(last + 1)
+                chosen.add(last if draw in chosen else draw)
+            picks += [_Pick(lowest, highest, *places.find(lowest, highest, ordinal)) for ordinal in sorted(chosen)]
         weight = self.totals[place] - (self.totals[place - 1] if place else 0)
         factor, uniform = Fraction(self.sets[place] << _ENVELOPE_BITS, weight), _Uniform(source)
         sure = uniform.is_below(factor, self.exponent(stratum.lowest << self.scale.shift))
         return _Proposal(picks, n_worst, self, factor, uniform, sure)
-
-
-def _subset(n: int, k: int, source: Randomness) -> list[int]:
-    """Return a uniform k-subset of range(n) (Floyd 1987)."""
-    chosen: set[int] = set()
-    for last in range(n - k, n):
-        draw = source.below(last + 1)
-        chosen.add(last if draw in chosen else draw)
-    return sorted(chosen)
 
 
 class _Uniform:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Self
@@ -18,8 +15,7 @@ from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy import ApproxDP, Budget, Release
 from dppl.kernel.privacy.accounting import (
     cost_of_gaussian,
-    gaussian_noise_std,
-    round_up,
+    root_above,
     sampled_gaussian_multiplier,
 )
 
@@ -30,44 +26,33 @@ Int64 = NDArray[np.int64]
 _WIDEST = 2.0**52
 # Sampling rates are multiples of 2⁻³², so that 32 fair coins a record decide exactly.
 _RATE_BITS = 32
-_RECORDER: ContextVar[list[tuple[RoundedGaussian, Int64]] | None] = ContextVar("recorder", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundedGaussian:
-    r"""Add Gaussian noise, rounded to integers, to integers of bounded L2 sensitivity.
+    """Add Gaussian noise, rounded to integers, to integers of bounded L2 sensitivity.
 
-    Parameters
-    ----------
-    squared_sensitivity : Fraction
-        Square of the L2 distance between the values of neighbours, over the whole array. Squares of integer distances
-        are rational, so nothing is rounded here. Of all releases together, if there are several.
-    noise_std : float
-        Standard deviation sigma of the noise before it is rounded, in units of the array.
-    times : int, default=1
-        How often it releases values that may depend on what it released before. Squares of mu add under such
-        composition ([1]_, Corollary 3.3), so all together cost what one release does whose squared sensitivity is the
-        sum of theirs.
-
-    Notes
-    -----
     **Privacy.** Costs mu = sensitivity/sigma in Gaussian DP, exactly. An integer plus round(sigma·Z) is the integer
     plus sigma·Z, rounded: the release is post-processing of the continuous Gaussian mechanism, and all that is proven
-    for that holds, in any number of dimensions [1]_ (Theorem 2.7): rho = mu²/2 in zCDP, and the exact
-    (epsilon, delta) of `dppl.kernel.privacy.tradeoff`. It has no pure-DP guarantee.
+    for that holds, in any number of dimensions (Dong, Roth, Su 2022, arXiv:1905.02383v3, Theorem 2.7): rho = mu²/2 in
+    zCDP, and the exact (epsilon, delta) of `dppl.kernel.privacy.tradeoff`. It has no pure-DP guarantee.
 
-    References
-    ----------
-    .. [1] Dong, Roth, Su (2022), Gaussian differential privacy, arXiv:1905.02383v3.
+    Several releases may depend on what was released before. Squares of mu add under such composition (Corollary 3.3),
+    so all together cost what one release does whose squared sensitivity is the sum of theirs.
     """
 
+    # Square of the L2 distance between the values of neighbours, over the whole array and all releases. Squares of
+    # integer distances are rational, so nothing is rounded here.
     squared_sensitivity: Fraction
-    noise_std: float
-    times: int = 1
+    noise_std: float  # sigma, before the noise is rounded, in units of the array
+    times: int = 1  # number of releases
     _name: ClassVar[str] = "rounded Gaussian"
     _norm: ClassVar[str] = "L2"
+    _stated: ClassVar[tuple[str, ...]] = ("noise_std",)
 
     def __post_init__(self) -> None:
+        if not self.squared_sensitivity > 0:
+            raise BudgetError("a release needs a positive sensitivity.")
         if self.noise_std > _WIDEST:
             raise BudgetError(
                 f"the budget is so small that its noise (standard deviation {self.noise_std:.3g}) would leave 64-bit "
@@ -76,23 +61,10 @@ class RoundedGaussian:
 
     @classmethod
     def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int = 1) -> Self:
-        """Return the least noise with which all releases stay within `budget`.
-
-        Parameters
-        ----------
-        budget : Budget
-            What the releases may cost together.
-        squared_sensitivity : Fraction
-            Square of the L2 sensitivity of one, exact.
-        times : int, default=1
-
-        Raises
-        ------
-        BudgetError
-            For a PureDP budget, or one so small that its noise would not fit into 64-bit integers.
-        """
+        """Return the least noise with which so many releases of this squared sensitivity stay within `budget`."""
         total = times * squared_sensitivity
-        noise_std = gaussian_noise_std(total, budget.gaussian_allowance().mu)
+        # Sensitivity/sigma ≤ mu: Dong, Roth, Su (2022), Theorem 2.7.
+        noise_std = root_above(total / Fraction(budget.gaussian_allowance().mu) ** 2)
         return cls(squared_sensitivity=total, noise_std=noise_std, times=times)
 
     @property
@@ -100,29 +72,9 @@ class RoundedGaussian:
         """What all releases cost, in Gaussian DP and in zCDP, rounded up."""
         return cost_of_gaussian(self.squared_sensitivity / Fraction(self.noise_std) ** 2)
 
-    @property
-    def squared_mu(self) -> Fraction:
-        """Square of the stated cost in Gaussian DP; squares add up under composition."""
-        return Fraction(self.cost["mu"]) ** 2
-
     def release(self, exact: Int64, source: Randomness) -> Int64:
-        """Return `exact` plus noise of the same shape; the sum of two int64 arrays is exact.
-
-        Parameters
-        ----------
-        exact : ndarray of int64
-            Private; it is not changed.
-        source : Randomness
-            Where the noise is drawn.
-        """
-        return self._recorded(exact + source.rounded_gaussian(self.noise_std, exact.shape))
-
-    def _recorded(self, released: Int64) -> Int64:
-        """Record for an audit what was released."""
-        recorder = _RECORDER.get()
-        if recorder is not None:
-            recorder.append((self, released))
-        return released
+        """Return `exact`, which is private, plus noise of the same shape; the sum of two int64 arrays is exact."""
+        return exact + source.rounded_gaussian(self.noise_std, exact.shape)
 
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee: the sensitivity of one release, the cost of all."""
@@ -131,64 +83,36 @@ class RoundedGaussian:
             statistic=statistic,
             sensitivity=math.sqrt(self.squared_sensitivity / self.times),
             norm=self._norm,
-            parameters=self._parameters(),
+            parameters={name: getattr(self, name) for name in self._stated},
             cost=self.cost,
             times=self.times,
         )
 
-    def _parameters(self) -> dict[str, float]:
-        return {"noise_std": self.noise_std}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SymmetricRoundedGaussian(RoundedGaussian):
-    r"""Add symmetric Gaussian noise, rounded to integers, to symmetric integer matrices of bounded Frobenius norm.
+    """Add symmetric Gaussian noise, rounded to integers, to symmetric integer matrices of bounded Frobenius norm.
 
     A Frobenius norm counts every entry off the diagonal twice, so those get noise narrower by √2: on and above the
     diagonal the noise is then as wide as the norm is long, in every direction.
 
-    Parameters
-    ----------
-    squared_sensitivity : Fraction
-        Square of the Frobenius distance between the values of neighbours, over all matrices together.
-    noise_std : float
-        Standard deviation sigma of the noise on the diagonal before it is rounded, in units of the matrices.
-
-    Notes
-    -----
-    **Privacy.** Let neighbours differ by D. Divided by their standard deviations, sigma on the diagonal and tau
-    (`off_diagonal_noise_std`) above it, their entries there have the squared distance
-    mu² = Σ_i D_ii²/σ² + Σ_{i<j} D_ij²/τ², and the noise is standard normal: mu in Gaussian DP [1]_.
-    As 2τ² ≥ σ², that is at most ‖D‖²/σ² in the Frobenius
-    norm. The part below the diagonal is a copy.
-
-    References
-    ----------
-    .. [1] Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.7; rounding is post-processing, see `RoundedGaussian`.
+    **Privacy.** Let neighbours differ by D, in all matrices together. Divided by their standard deviations, sigma on
+    the diagonal and tau (`off_diagonal_noise_std`) above it, their entries there have the squared distance mu² = Σ_i
+    D_ii²/σ² + Σ_{i<j} D_ij²/τ², and the noise is standard normal: mu in Gaussian DP, as for `RoundedGaussian`. As 2τ² ≥
+    σ², that is at most ‖D‖²/σ² in the Frobenius norm. The part below the diagonal is a copy.
     """
 
     _name: ClassVar[str] = "rounded Gaussian on symmetric matrices"
     _norm: ClassVar[str] = "Frobenius"
+    _stated: ClassVar[tuple[str, ...]] = ("noise_std", "off_diagonal_noise_std")
 
     @property
     def off_diagonal_noise_std(self) -> float:
         """The smallest float τ with 2τ² ≥ σ²."""
-        squared = Fraction(self.noise_std) ** 2
-        return round_up(self.noise_std / math.sqrt(2), lambda std: 2 * std**2 >= squared)
+        return root_above(Fraction(self.noise_std) ** 2 / 2)
 
     def release(self, exact: Int64, source: Randomness) -> Int64:
-        """Return symmetric matrices plus symmetric noise.
-
-        Parameters
-        ----------
-        exact : ndarray of shape (..., d, d), int64
-            Only the entries on and above the diagonal are read.
-        source : Randomness
-
-        Returns
-        -------
-        ndarray of the same shape, int64
-        """
+        """Return symmetric matrices, read on and above the diagonal, plus symmetric noise."""
         *stack, d, _ = exact.shape
         diagonal = np.arange(d)
         rows, columns = np.triu_indices(d, 1)
@@ -199,50 +123,24 @@ class SymmetricRoundedGaussian(RoundedGaussian):
         above = exact[..., rows, columns] + source.rounded_gaussian(self.off_diagonal_noise_std, (*stack, len(rows)))
         noisy[..., rows, columns] = above
         noisy[..., columns, rows] = above
-        return self._recorded(noisy)
-
-    def _parameters(self) -> dict[str, float]:
-        return {"noise_std": self.noise_std, "off_diagonal_noise_std": self.off_diagonal_noise_std}
+        return noisy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledGaussian:
-    """Gaussian noise on sums over Poisson samples, drawn anew for each of `times` releases.
+    """Gaussian noise on sums over Poisson samples, drawn anew for each of `times` releases."""
 
-    Parameters
-    ----------
-    each : RoundedGaussian
-        The noise of one release.
-    times : int
-    threshold : int
-        A record is in a sample with probability threshold/2³².
-    budget : ApproxDP
-        What all releases together cost at most.
-    """
-
-    each: RoundedGaussian
+    each: RoundedGaussian  # the noise of one release
     times: int
-    threshold: int
-    budget: ApproxDP
+    threshold: int  # a record is in a sample with probability threshold/2³²
+    budget: ApproxDP  # what all releases together cost at most
 
     @classmethod
     def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int, rate: float) -> SampledGaussian:
         """Return the least noise that stays within `budget`; rounding it is post-processing.
 
-        Parameters
-        ----------
-        budget : ApproxDP
-        squared_sensitivity : Fraction
-            Square of the L2 distance between the exact values of neighbours, were all records sampled.
-        times : int
-            Number of releases, each of a new sample.
-        rate : float
-            Probability that a record is in a sample; rounded down to a multiple of 2⁻³², and at least that.
-
-        Raises
-        ------
-        BudgetError
-            If the budget is not ApproxDP: sampling improves (epsilon, delta) at small epsilon, not zCDP.
+        The sensitivity is that of a release if all records were sampled, and `rate` the probability that one is, which
+        is rounded down to a multiple of 2⁻³², and at least that. Sampling improves (epsilon, delta), not zCDP.
         """
         if not isinstance(budget, ApproxDP):
             raise BudgetError(
@@ -250,7 +148,7 @@ class SampledGaussian:
             )
         threshold = max(1, math.floor(rate * 2**_RATE_BITS))
         multiplier = sampled_gaussian_multiplier(budget.epsilon, budget.delta, threshold / 2**_RATE_BITS, times)
-        noise_std = gaussian_noise_std(squared_sensitivity, math.nextafter(1 / multiplier, 0.0))
+        noise_std = root_above(squared_sensitivity / Fraction(math.nextafter(1 / multiplier, 0.0)) ** 2)
         each = RoundedGaussian(squared_sensitivity=squared_sensitivity, noise_std=noise_std)
         return cls(each=each, times=times, threshold=threshold, budget=budget)
 
@@ -260,29 +158,11 @@ class SampledGaussian:
         return self.each.noise_std
 
     def release(self, exact: NDArray[np.int64], source: Randomness) -> NDArray[np.int64]:
-        """Return `exact` plus the noise of one release.
-
-        Parameters
-        ----------
-        exact : ndarray of int64
-            The sum over one sample.
-        source : Randomness
-        """
+        """Return the sum over one sample plus the noise of one release."""
         return self.each.release(exact, source)
 
     def sample(self, n: int, source: Randomness) -> NDArray[np.bool_]:
-        """Toss a coin for each of n records.
-
-        Parameters
-        ----------
-        n : int
-        source : Randomness
-
-        Returns
-        -------
-        ndarray of shape (n,), bool
-            Which records are in the sample; as private as they are.
-        """
+        """Toss a coin for each of n records; which are in the sample is as private as they are."""
         draws = source.bits(_RATE_BITS * n).to_bytes(_RATE_BITS // 8 * n, "little")
         return np.frombuffer(draws, "<u4") < self.threshold
 
@@ -297,18 +177,3 @@ class SampledGaussian:
             cost=self.budget.to_dict(),
             times=self.times,
         )
-
-
-@contextmanager
-def overheard() -> Iterator[list[tuple[RoundedGaussian, Int64]]]:
-    """Collect what Gaussian mechanisms release inside the block, each with its mechanism, for audits.
-
-    That is all that a fit lets out of its records, and what a guarantee speaks of, before any post-processing. A search
-    for hyper-parameters makes many fits of which it publishes one: what is heard of it must stay secret.
-    """
-    heard: list[tuple[RoundedGaussian, Int64]] = []
-    token = _RECORDER.set(heard)
-    try:
-        yield heard
-    finally:
-        _RECORDER.reset(token)

@@ -47,15 +47,7 @@ class Randomness(ABC):
 
     @abstractmethod
     def rounded_gaussian(self, noise_std: float, shape: tuple[int, ...]) -> Int64:
-        """Return independent integers round(noise_std·Z), Z standard normal.
-
-        Parameters
-        ----------
-        noise_std : float
-            Standard deviation before rounding, above 0.
-        shape : tuple of int
-            Of the array that is returned.
-        """
+        """Return independent integers round(noise_std·Z), Z standard normal, for a noise_std above 0."""
 
 
 class SystemRandomness(Randomness):
@@ -139,16 +131,8 @@ class SeededRandomness(Randomness):
 def randomness(random_state: int | None) -> Randomness:
     """Return the source that a `random_state` parameter names.
 
-    Parameters
-    ----------
-    random_state : int or None
-        None is the operating system; an integer of at least 0 is a seed, for experiments only.
-
-    Raises
-    ------
-    ParameterError
-        If it is anything else. Generator objects are refused: shared between fits or copied to workers they would
-        repeat or correlate noise.
+    None is the operating system; an integer of at least 0 is a seed, for experiments only. Generator objects are
+    refused: shared between fits or copied to workers they would repeat or correlate noise.
     """
     if random_state is None:
         return SystemRandomness()

@@ -10,19 +10,8 @@ from dppl.kernel.privacy.guarantee import Guarantee, Release
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
 
-__all__ = [
-    "ZCDP",
-    "ApproxDP",
-    "Budget",
-    "Composed",
-    "Cost",
-    "GaussianDP",
-    "Guarantee",
-    "Ledger",
-    "PureDP",
-    "Release",
-    "compose",
-]
+__all__ = ["ZCDP", "ApproxDP", "Budget", "Composed", "Cost", "GaussianDP", "Guarantee"]
+__all__ += ["Ledger", "PureDP", "Release", "compose"]
 
 # A ledger needs SQLAlchemy, and loading a model does not.
 __getattr__, __dir__ = lazy(__name__, {"Ledger": "dppl.kernel.privacy.ledger"})

@@ -14,6 +14,7 @@ above 0, and delta is between 0 and 1, both excluded.
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -22,7 +23,7 @@ import numpy as np
 
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError
-from dppl.kernel.privacy.tradeoff import SMALLEST_EPSILON, gaussian_mu_within
+from dppl.kernel.privacy.tradeoff import SMALLEST_EPSILON, gaussian_mu_within, selection_mu
 
 # Rényi orders minus 1: a coarse sweep, then a fine one around its best. The optimum lies near sqrt(log(1/delta)/rho).
 _COARSE = np.geomspace(1e-5, 1e8, 261)
@@ -79,19 +80,18 @@ def _epsilon_and_order(rho: float, delta: float) -> tuple[float, float]:
     return float(epsilon), float(order)
 
 
+@lru_cache(maxsize=64)
 def zcdp_within(epsilon: float, delta: float) -> float:
     """Return the largest rho that `epsilon_of_zcdp` puts within (epsilon, delta), rounded down."""
-    # Python's own numbers: as keys of the cache others are equal to them, and compute in less precision.
-    return _zcdp_within(float(epsilon), float(delta))
 
-
-@lru_cache(maxsize=64)
-def _zcdp_within(epsilon: float, delta: float) -> float:
     def excess(log_rho: float) -> float:
         return epsilon_of_zcdp(math.exp(log_rho), delta) - epsilon
 
-    low = _walk(math.log(epsilon) - 1, -1.0, lambda x: excess(x) <= 0)
-    high = _walk(low, +1.0, lambda x: excess(x) > 0)
+    start = math.log(epsilon) - 1
+    low = next((start - step for step in range(400) if excess(start - step) <= 0), None)
+    if low is None:
+        raise BudgetError("no zCDP cost fits into this budget; raise epsilon or delta.")
+    high = next(low + step for step in range(400) if excess(low + step) > 0)
     from scipy.optimize import bisect  # here, because loading a model needs none of it
 
     rho = math.exp(bisect(excess, low, high, xtol=1e-13))
@@ -100,77 +100,38 @@ def _zcdp_within(epsilon: float, delta: float) -> float:
     return rho
 
 
-def _walk(start: float, step: float, accept: Callable[[float], bool]) -> float:
-    for _ in range(400):
-        if accept(start):
-            return start
-        start += step
-    raise BudgetError("no zCDP cost fits into this budget; raise epsilon or delta.")
-
-
-def check_delta(delta: float, max_records: int) -> None:
-    """Refuse a delta that is not below 1/n for all n up to a public bound."""
-    _validate.positive_integer(max_records=max_records)
-    if delta * max_records >= 1:
-        raise BudgetError(
-            f"must be below 1 / {max_records}, the bound on the number of records; got {delta!r}. At such a delta a "
-            "mechanism may publish a random record in full. A common choice is 1 / bound**1.1 or less.",
-            parameter="delta",
-        )
-
-
-def rho_of_pure(epsilon: float) -> float:
-    """Return a rho ≥ epsilon²/2, exactly or by one rounding (Bun and Steinke 2016, Proposition 1.4)."""
-    return round_up(epsilon * epsilon / 2, lambda rho: 2 * rho >= Fraction(epsilon) ** 2)
-
-
-def rho_of_bounded_range(epsilon: float) -> float:
-    """Return a rho ≥ epsilon²/8 (Cesar and Rogers 2021, arXiv:2004.07223v2, Lemma 3.4)."""
-    return round_up(epsilon * epsilon / 8, lambda rho: 8 * rho >= Fraction(epsilon) ** 2)
-
-
-def bounded_range_of_zcdp(rho: float) -> float:
-    """Return an epsilon ≤ sqrt(8·rho), so that epsilon-bounded range costs at most rho."""
-    return round_down(math.sqrt(8 * rho), lambda epsilon: epsilon**2 <= 8 * Fraction(rho))
-
-
-def gaussian_noise_std(squared_sensitivity: Fraction, mu: float) -> float:
-    """Return the smallest float sigma with sensitivity/sigma ≤ mu, decided in rationals.
-
-    Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.7.
-    """
-    if squared_sensitivity <= 0:
-        raise BudgetError("a release needs a positive sensitivity.")
-    needed = squared_sensitivity / Fraction(mu) ** 2
-    return round_up(math.sqrt(needed), lambda std: std**2 >= needed)
-
-
 def cost_of_gaussian(squared_mu: Fraction) -> dict[str, float]:
     """Return what Gaussian noise costs in Gaussian DP and in zCDP, each rounded up.
 
     Rho = mu²/2: Bun and Steinke (2016), arXiv:1605.02065v1, Proposition 1.6.
     """
-    return {
-        "mu": round_up(math.sqrt(squared_mu), lambda mu: mu**2 >= squared_mu),
-        "rho": round_up(float(squared_mu) / 2, lambda rho: 2 * rho >= squared_mu),
-    }
+    return {"mu": root_above(squared_mu), "rho": above(squared_mu / 2)}
 
 
-def mu_below(squared_mu: Fraction) -> float:
-    """Return the largest float mu, or the one before it, whose square is at most `squared_mu`."""
-    return round_down(math.sqrt(squared_mu), lambda mu: mu**2 <= squared_mu)
+def cost_of_selection(epsilon: float) -> dict[str, float]:
+    """Return what a selection of this bounded range costs in pure DP, Gaussian DP and zCDP, each rounded up.
+
+    Rho = epsilon²/8: Cesar and Rogers (2021), arXiv:2004.07223v2, Lemma 3.4.
+    """
+    return {"epsilon": epsilon, "mu": selection_mu(epsilon), "rho": above(Fraction(epsilon) ** 2 / 8)}
+
+
+def _samples(multiplier: float, sampling_rate: float, steps: int) -> Any:
+    """Return dp-accounting's event of Gaussian sums over Poisson samples, the multiplier in sensitivities."""
+    import dp_accounting  # here, because importing it takes longer than all else
+
+    step = dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(multiplier))
+    return dp_accounting.SelfComposedDpEvent(step, steps)
 
 
 @lru_cache(maxsize=64)
 def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
     """Return the noise, in sensitivities, with which Gaussian sums over Poisson samples stay within (epsilon, delta).
 
-    Each of the `steps` sums is over a sample of its own.
-
-    Calibrated by dp-accounting with privacy loss distributions, on the safe side, for adding or removing one record.
-    The tolerance is a thousandth.
+    Each of the `steps` sums is over a sample of its own. Calibrated by dp-accounting with privacy loss distributions,
+    on the safe side, for adding or removing one record. The tolerance is a thousandth.
     """
-    import dp_accounting  # here, because importing it takes longer than all else
+    import dp_accounting
     from dp_accounting import pld
 
     def fresh() -> Any:
@@ -178,19 +139,15 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
         return pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, epsilon))
 
     def event(multiplier: float) -> Any:
-        step = dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(multiplier))
-        return dp_accounting.SelfComposedDpEvent(step, steps)
-
-    def suffices(multiplier: float) -> bool:
-        return bool(fresh().compose(event(multiplier)).get_epsilon(delta) <= epsilon)
+        return _samples(multiplier, sampling_rate, steps)
 
     # Without sampling this is enough, but for the rounding of distributions, which the factor covers. Little noise
     # makes them long, so the search goes down from there.
     high = 1.5 * math.sqrt(steps) / gaussian_mu_within(epsilon, delta)
-    if not suffices(high):
+    if fresh().compose(event(high)).get_epsilon(delta) > epsilon:
         raise BudgetError(f"{steps} steps on samples are too many to account for; take fewer.")
     low = high / 2
-    while suffices(low):
+    while fresh().compose(event(low)).get_epsilon(delta) <= epsilon:
         high, low = low, low / 2
         if high < _LEAST_NOISE:  # samples so rare that delta covers them
             return high
@@ -221,14 +178,12 @@ def sampled_gaussian_pairs(multiplier: float, sampling_rate: float, steps: int) 
 @lru_cache(maxsize=16)
 def _sampled_gaussian(multiplier: float, sampling_rate: float, steps: int) -> Any:
     """Return dp-accounting's account of Gaussian sums over Poisson samples, of these numbers alone."""
-    import dp_accounting
     from dp_accounting import pld
 
-    step = dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(multiplier))
     # About the mu that so many steps come to (Dong, Roth, Su 2022, Corollary 5.4): the grid is much finer.
     mu = sampling_rate * math.sqrt(steps * math.expm1(min(multiplier**-2, 700.0)))
     accountant = pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, mu))
-    return accountant.compose(dp_accounting.SelfComposedDpEvent(step, steps))
+    return accountant.compose(_samples(multiplier, sampling_rate, steps))
 
 
 def renyi_of_best(rho: float, mean_runs: int, order: float) -> float:
@@ -243,25 +198,17 @@ def renyi_of_best(rho: float, mean_runs: int, order: float) -> float:
 
     Papernot, Steinke (2022), arXiv:2110.03620v2, Theorem 2 with eta = 1 and rho-zCDP runs.
     """
-    check_mean_runs(mean_runs)
-    _validate.positive(rho=rho)
-    if not order > 1:
-        raise ParameterError(f"order must be greater than 1; got {order!r}.")
     log_runs = math.log(mean_runs)
     # The minimum lies at sqrt(log m/rho), or at 1 where that is smaller.
     other = 2 * math.sqrt(rho * log_runs) - rho if log_runs >= rho else log_runs
     return (rho * order + log_runs / (order - 1) + 2 * other) * (1 + _MARGIN)
 
 
+@lru_cache(maxsize=64)
 def rho_per_run_within(epsilon: float, delta: float, mean_runs: int) -> float:
     """Return the largest rho of one run whose search stays within (epsilon, delta), rounded down."""
     check_mean_runs(mean_runs)
-    # Python's own numbers: as keys of the cache others are equal to them, and compute in less precision.
-    return _rho_per_run_within(float(epsilon), float(delta), int(mean_runs))
 
-
-@lru_cache(maxsize=64)
-def _rho_per_run_within(epsilon: float, delta: float, mean_runs: int) -> float:
     def excess(log_rho: float) -> float:
         return _search_epsilon(math.exp(log_rho), mean_runs, delta)[0] - epsilon
 
@@ -298,31 +245,33 @@ def check_mean_runs(mean_runs: int) -> None:
         raise ParameterError("mean_runs must be at least 2; with one run there is nothing to choose from.")
 
 
-def round_up(guess: float, holds: Callable[[Fraction], bool]) -> float:
-    """Return the first float at or above about `guess` for which `holds` is true.
-
-    `holds` takes a Fraction, and is false up to some number and true from there.
-    """
-    return _round(guess, holds, math.inf)
+def above(exact: Fraction) -> float:
+    """Return the smallest float that is at least `exact`; 0 is one."""
+    return 0.0 if exact == 0 else _first(exact, math.inf, lambda value: value >= exact)
 
 
-def round_down(guess: float, holds: Callable[[Fraction], bool]) -> float:
-    """Return the first float at or below about `guess` for which `holds` is true.
-
-    `holds` takes a Fraction, and is true up to some number and false from there.
-    """
-    return _round(guess, holds, 0.0)
+def below(exact: Fraction) -> float:
+    """Return the largest float that is at most `exact`, or the one before it."""
+    return _first(exact, 0.0, lambda value: value <= exact)
 
 
-def float_below(exact: Fraction) -> float:
-    """Return the largest float, or the one before it, that is at most `exact`."""
-    return round_down(float(exact), lambda value: value <= exact)
+def root_above(square: Fraction) -> float:
+    """Return the smallest float whose square is at least this."""
+    return _first(math.sqrt(square), math.inf, lambda root: root**2 >= square)
 
 
-def _round(guess: float, holds: Callable[[Fraction], bool], towards: float) -> float:
-    value = math.nextafter(guess, math.inf if towards == 0.0 else 0.0)  # the guess itself may be a step too far
-    for _ in range(8):
-        if 0 < value < math.inf and holds(Fraction(value)):
-            return value
-        value = math.nextafter(value, towards)
-    raise BudgetError(f"the budget is outside the range of float arithmetic (near {guess!r}).")
+def root_below(square: Fraction) -> float:
+    """Return the largest float whose square is at most this, or the one before it."""
+    return _first(math.sqrt(square), 0.0, lambda root: root**2 <= square)
+
+
+def _first(guess: float | Fraction, towards: float, holds: Callable[[Fraction], bool]) -> float:
+    """Return the first float from about `guess` on, in this direction, for which `holds` is true."""
+    with suppress(OverflowError):  # of a fraction beyond all floats
+        # The guess itself may be a step too far.
+        value = math.nextafter(float(guess), math.inf if towards == 0.0 else 0.0)
+        for _ in range(8):
+            if 0 < value < math.inf and holds(Fraction(value)):
+                return value
+            value = math.nextafter(value, towards)
+    raise BudgetError("the budget, or a sum of costs, is outside the range of float arithmetic.")

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import decimal
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import InitVar, asdict, dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import ClassVar
 
 from dppl import _validate
-from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
+from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.privacy import accounting, tradeoff
 
 # The delta of the one epsilon that stands in sentences, tables and figures.
@@ -51,20 +50,19 @@ class Budget(ABC):
         return not any(self.to_dict().values())
 
     @property
-    def is_weak(self) -> bool:
-        """Whether the guarantee says little: the epsilon that the budget implies is from 3 on, or delta from 1e-4."""
-        return bool(self.weakness)
-
-    @property
     def weakness(self) -> str:
-        """What to tell whoever spends a weak budget; empty of others."""
+        """What to tell whoever spends a budget that implies an epsilon from 3 on, or has a delta from 1e-4 on."""
         strong, weak = STRONG_AND_WEAK
-        epsilon, delta = self._implied()
-        said = []
+        parameters, said, implied = self.to_dict(), [], ""
+        epsilon, delta = parameters.get("epsilon", 0.0), parameters.get("delta", 0.0)
+        if "epsilon" not in parameters and not self.is_zero:
+            delta = USUAL_DELTA
+            try:
+                epsilon = tradeoff.gaussian_epsilon(self.gaussian_allowance().mu, delta)
+            except BudgetError:  # beyond all use, or so little that nothing can be done with it
+                epsilon = math.inf if next(iter(parameters.values())) > 1 else 0.0
+            implied = f" It implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}."
         if epsilon >= weak:
-            implied = ""
-            if "epsilon" not in self.to_dict():
-                implied = f" It implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}."
             said.append(
                 f"{self} is a weak guarantee.{implied} The model's statement says how often a guess of membership may "
                 f"be right. An epsilon of at most {strong:g} is strong; choose one near it if the accuracy allows."
@@ -76,22 +74,9 @@ class Budget(ABC):
             )
         return " ".join(said)
 
-    def _implied(self) -> tuple[float, float]:
-        """Return the epsilon of the noise that the budget allows, at its own delta, or else the usual one."""
-        if self.is_zero:
-            return 0.0, USUAL_DELTA
-        try:
-            return tradeoff.gaussian_epsilon(self.gaussian_allowance().mu, USUAL_DELTA), USUAL_DELTA
-        except BudgetError:  # beyond all use, or so little that nothing can be done with it
-            return math.inf if next(iter(self.to_dict().values())) > 1 else 0.0, USUAL_DELTA
-
     def to_dict(self) -> dict[str, float]:
         """Return the parameters by name, for example ``{"rho": 0.5}``."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]
-
-    @abstractmethod
-    def to_zcdp(self) -> ZCDP:
-        """Return the zCDP guarantee that this budget implies."""
 
     @abstractmethod
     def to_approx(self, delta: float) -> ApproxDP:
@@ -133,23 +118,16 @@ class PureDP(Budget):
 
     Examples
     --------
-    >>> PureDP(1.0).to_zcdp()
-    ZCDP(rho=0.5)
+    >>> PureDP(1.0).to_approx(1e-6)
+    ApproxDP(epsilon=1.0, delta=1e-06)
     """
 
     epsilon: float
     notion: ClassVar[str] = "pure DP"
 
-    def to_zcdp(self) -> ZCDP:
-        """Return rho = epsilon²/2 (Bun and Steinke 2016, arXiv:1605.02065v1, Proposition 1.4), rounded up."""
-        return ZCDP(accounting.rho_of_pure(self.epsilon))
-
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the same epsilon: pure DP implies (epsilon, delta) for every delta."""
         return ApproxDP(self.epsilon, delta)
-
-    def _implied(self) -> tuple[float, float]:
-        return self.epsilon, 0.0
 
     def gaussian_allowance(self) -> GaussianDP:
         """Raise `BudgetError`: no Gaussian noise implies pure DP."""
@@ -186,8 +164,6 @@ class GaussianDP(Budget):
     --------
     >>> round(GaussianDP(1.0).to_approx(1e-6).epsilon, 3)
     4.887
-    >>> GaussianDP(2.0).to_zcdp()
-    ZCDP(rho=2.0)
     """
 
     mu: float
@@ -199,10 +175,6 @@ class GaussianDP(Budget):
         if self.mu:
             tradeoff.check_mu(self.mu, least=tradeoff.SMALLEST_MU)
 
-    def to_zcdp(self) -> ZCDP:
-        """Return rho = mu²/2, that of the pair of Gaussians (Bun and Steinke 2016, Proposition 1.6), rounded up."""
-        return ZCDP(accounting.cost_of_gaussian(Fraction(self.mu) ** 2)["rho"])
-
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the exact epsilon at `delta`, rounded up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 2.13)."""
         return ApproxDP(tradeoff.gaussian_epsilon(self.mu, float(delta)), delta)
@@ -212,17 +184,16 @@ class GaussianDP(Budget):
 
         So budgets whose squares add up in decimals, such as 0.6 and 0.8, do so in an account as well.
         """
-        self._refuse_zero()
-        return GaussianDP(as_typed(self.mu))
+        return GaussianDP(as_typed(self._above_zero()))
 
     def selection_epsilon(self) -> float:
         """Return the largest range of one selection that is mu-GDP, rounded down (`dppl.kernel.privacy.tradeoff`)."""
-        self._refuse_zero()
-        return tradeoff.selection_range_within(self.mu)
+        return tradeoff.selection_range_within(self._above_zero())
 
-    def _refuse_zero(self) -> None:
+    def _above_zero(self) -> float:
         if self.is_zero:
             raise BudgetError("mu = 0 allows no finite noise; spend more, or release nothing.")
+        return self.mu
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,29 +211,12 @@ class ZCDP(Budget):
 
     Examples
     --------
-    >>> ZCDP.from_paper_epsilon(1.0)
-    ZCDP(rho=0.5)
-    >>> ZCDP(2.0).paper_epsilon
-    2.0
+    >>> round(ZCDP(0.5).to_approx(1e-6).epsilon, 3)
+    5.011
     """
 
     rho: float
     notion: ClassVar[str] = "zCDP"
-
-    @classmethod
-    def from_paper_epsilon(cls, epsilon: float) -> ZCDP:
-        """Return rho = e²/2, where e is a position on the x-axis of the DPPL papers' figures (not a pure epsilon)."""
-        _validate.positive(epsilon=epsilon)
-        return cls(epsilon**2 / 2)
-
-    @property
-    def paper_epsilon(self) -> float:
-        """Position on the x-axis of the DPPL papers' figures, sqrt(2·rho); it is not an epsilon of any notion."""
-        return math.sqrt(2 * self.rho)
-
-    def to_zcdp(self) -> ZCDP:
-        """Return the budget itself."""
-        return self
 
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the smallest epsilon that Rényi conversion proves at `delta`, rounded up.
@@ -274,11 +228,11 @@ class ZCDP(Budget):
 
     def gaussian_allowance(self) -> GaussianDP:
         """Return mu = sqrt(2·rho), rounded down: Gaussian noise costs rho = mu²/2."""
-        return GaussianDP(accounting.mu_below(2 * Fraction(as_typed(self.rho))))
+        return GaussianDP(accounting.root_below(2 * Fraction(as_typed(self.rho))))
 
     def selection_epsilon(self) -> float:
         """Return sqrt(8·rho), rounded down: epsilon-bounded range is epsilon²/8-zCDP (Cesar, Rogers 2021)."""
-        return accounting.bounded_range_of_zcdp(self.rho)
+        return accounting.root_below(8 * Fraction(self.rho))
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,14 +246,6 @@ class ApproxDP(Budget):
     delta : float
         Slack in that inequality, strictly between 0 and 1; meaningful values lie far below 1/n. It is not the
         probability that the loss exceeds epsilon, which can be larger.
-    max_records : int, default=None
-        A public bound N on the number of records, to check `delta` against; it is not stored. A delta above N**-1.1
-        warns. Never take the private number itself.
-
-    Raises
-    ------
-    BudgetError
-        If `delta` is not below 1/`max_records`: publishing a random record in full satisfies such a budget.
 
     References
     ----------
@@ -308,30 +254,7 @@ class ApproxDP(Budget):
 
     epsilon: float
     delta: float
-    max_records: InitVar[int | None] = None
     notion: ClassVar[str] = "approximate DP"
-
-    def __post_init__(self, max_records: int | None) -> None:  # type: ignore[override]  # mypy loses the InitVar
-        Budget.__post_init__(self)
-        if max_records is not None:
-            accounting.check_delta(self.delta, max_records)
-            if self.delta > max_records**-1.1:
-                warnings.warn(
-                    f"delta = {rounded_up(self.delta)} is little below 1 / {max_records}, the bound on the number of "
-                    "records, at which a mechanism may publish a whole record. Choose "
-                    f"{max_records**-1.1:.1g} or less.",
-                    WeakBudgetWarning,
-                    stacklevel=3,
-                )
-
-    def _implied(self) -> tuple[float, float]:
-        return self.epsilon, self.delta
-
-    def to_zcdp(self) -> ZCDP:
-        """Raise `BudgetError`: one (epsilon, delta) pair says nothing about other orders."""
-        raise BudgetError(
-            f"{self!r} implies no zCDP guarantee; gaussian_allowance() gives the noise that fits into it."
-        )
 
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the budget itself if `delta` is not smaller than its own.
@@ -385,7 +308,7 @@ def as_typed(value: float) -> float:
     >>> as_typed(0.5), as_typed(0.8) < 0.8  # the float 0.8 lies above the decimal number
     (0.5, True)
     """
-    return accounting.float_below(min(Fraction(repr(value)), Fraction(value)))
+    return accounting.below(min(Fraction(repr(value)), Fraction(value)))
 
 
 def worth_showing(left: float, budget: float) -> float:

@@ -15,28 +15,18 @@ from dppl import _validate
 from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.privacy.accounting import (
     ORDERS,
+    above,
+    below,
     check_mean_runs,
     cost_of_gaussian,
     epsilon_at_order,
     epsilon_of_zcdp,
-    float_below,
-    mu_below,
     renyi_of_best,
-    round_up,
+    root_below,
 )
 from dppl.kernel.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP, as_typed
 from dppl.kernel.privacy.tradeoff import check_mu, gaussian_epsilon, selection_epsilon
 
-# Shares of delta tried for the pure part when pure and concentrated costs are accounted separately.
-_DELTA_SHARES = (0.01, 0.1, 0.5, 0.9, 0.99)
-# The grid of privacy losses in dp-accounting: its pessimistic rounding costs at most this per release.
-_GRID = 1e-4
-_MAX_POINTS = 200_000
-# Beyond this, distributions leave the range of floats, and no guarantee means anything.
-_LARGEST_LOSS = 300.0
-# Its Fourier transforms err in delta: by 6e-14 at most in comparisons with exact sums for up to 2,000 releases. Many
-# times that is taken off delta first.
-_DELTA_ERROR, _DELTA_ERROR_EACH = 1e-12, 1e-15
 # Costs of single rows are rounded up, and once more those of several that follow from them: their squares add up to
 # less than this share above what they are.
 _HEAD_ROOM = 1 + Fraction(1, 2**48)
@@ -147,7 +137,7 @@ def split(budget: Budget, shares: Sequence[float]) -> list[GaussianDP]:
     _validate.positive(**{f"shares[{i}]": share for i, share in enumerate(shares)})
     squared_mu = Fraction(budget.gaussian_allowance().mu) ** 2
     total = sum((Fraction(float(share)) for share in shares), Fraction(0))
-    return [GaussianDP(mu_below(squared_mu * Fraction(float(share)) / total)) for share in shares]
+    return [GaussianDP(root_below(squared_mu * Fraction(float(share)) / total)) for share in shares]
 
 
 def budget_of_one(budget: Budget, n_rows: int, *, per_class: bool, selects: bool = False) -> Budget:
@@ -163,11 +153,11 @@ def budget_of_one(budget: Budget, n_rows: int, *, per_class: bool, selects: bool
     if budget.is_zero:
         return budget
     if isinstance(budget, PureDP) or (selects and isinstance(budget, ApproxDP)):
-        return PureDP(float_below(Fraction(as_typed(budget.epsilon)) / n_rows))
+        return PureDP(below(Fraction(as_typed(budget.epsilon)) / n_rows))
     squared = _HEAD_ROOM * (n_rows if per_class else n_rows**2)
     if isinstance(budget, ZCDP):
-        return ZCDP(float_below(Fraction(as_typed(budget.rho)) / squared))
-    return GaussianDP(mu_below(Fraction(budget.gaussian_allowance().mu) ** 2 / squared))
+        return ZCDP(below(Fraction(as_typed(budget.rho)) / squared))
+    return GaussianDP(root_below(Fraction(budget.gaussian_allowance().mu) ** 2 / squared))
 
 
 def total_mu(costs: Iterable[Cost]) -> float:
@@ -189,7 +179,7 @@ def total_rho(costs: Iterable[Cost]) -> float:
     costs = list(costs)
     if any(cost.mean_runs is not None for cost in costs):
         raise BudgetError("a search for hyper-parameters has no zCDP cost of use; account it in approximate DP.")
-    return _rounded_up(sum((cost.count * cost.exact_rho for cost in costs), Fraction(0)))
+    return above(sum((cost.count * cost.exact_rho for cost in costs), Fraction(0)))
 
 
 def total_epsilon(costs: Iterable[Cost]) -> float:
@@ -199,7 +189,7 @@ def total_epsilon(costs: Iterable[Cost]) -> float:
         if cost.epsilon is None:
             raise BudgetError("Gaussian noise has no pure-DP cost, so these releases have no pure-DP total.")
         total += cost.count * Fraction(cost.epsilon)
-    return _rounded_up(total)
+    return above(total)
 
 
 def epsilon_at(costs: Iterable[Cost], delta: float, order: float) -> float:
@@ -214,11 +204,10 @@ def epsilon_at(costs: Iterable[Cost], delta: float, order: float) -> float:
 def compose(costs: Sequence[Cost], delta: float) -> Composed:
     """Return the smallest epsilon that some route proves for all releases together at `delta`.
 
-    Routes: squares of mu added and converted exactly; the trade-off function of a single selection; pure epsilons
-    added; zCDP costs added and converted; privacy loss distributions of the pure releases (dp-accounting, with
-    randomized response as dominating pair), next to converted zCDP of the others where there are any, delta shared
-    between the two; with a search among them, Rényi divergences added at the best of many orders. All hold for releases
-    that are chosen adaptively, as long as their costs were fixed in advance.
+    Routes: squares of mu added and converted exactly; the trade-off function of a single selection; zCDP costs added
+    and converted; pure epsilons added, perhaps to converted zCDP of the others; with a search among them, Rényi
+    divergences added at the best of many orders. All hold for releases that are chosen adaptively, as long as their
+    costs were fixed in advance.
 
     Parameters
     ----------
@@ -239,9 +228,8 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
 
     References
     ----------
-    .. [1] Kairouz, Oh, Viswanath (2015), arXiv:1311.0776: randomized response dominates every pure mechanism.
-    .. [2] Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12.
-    .. [3] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollaries 2.13 and 3.3.
+    .. [1] Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12.
+    .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollaries 2.13 and 3.3.
     """
     _check_costs(costs)
     _validate.open_unit(delta=delta)
@@ -252,9 +240,7 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
 
 
 def _check_costs(costs: Sequence[Cost]) -> None:
-    wrong: list[object] = [costs]
-    if isinstance(costs, Sequence):
-        wrong = [one for one in costs if not isinstance(one, Cost)]
+    wrong = [one for one in costs if not isinstance(one, Cost)] if isinstance(costs, Sequence) else [costs]
     if wrong:
         raise ParameterError(
             "costs must be a list of Cost, which guarantee.costs() returns, for example [*first.costs(), "
@@ -284,84 +270,30 @@ def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:
 
 
 def covers(budget: Budget, costs: Sequence[Cost]) -> bool:
-    """Whether all releases stay within `budget` together."""
-    if isinstance(budget, ApproxDP):
-        return compose(costs, budget.delta).epsilon <= budget.epsilon
-    if isinstance(budget, PureDP):
-        return all(cost.epsilon is not None for cost in costs) and total_epsilon(costs) <= budget.epsilon
-    if isinstance(budget, GaussianDP):
-        return all(cost.mu is not None for cost in costs) and total_mu(costs) <= budget.mu
-    return all(cost.mean_runs is None for cost in costs) and total_rho(costs) <= budget.to_dict()["rho"]
+    """Whether all releases, one at least, stay within `budget` together."""
+    try:
+        return total_budget(budget, costs) <= budget
+    except BudgetError:  # one of them has no cost in this notion
+        return False
 
 
 def _routes(costs: Sequence[Cost], delta: float) -> Iterator[Composed]:
     if any(cost.mean_runs is not None for cost in costs):
-        yield Composed(
-            min(epsilon_at(costs, delta, order) for order in ORDERS.tolist()), delta, "Rényi divergences added"
-        )
+        epsilon = min(epsilon_at(costs, delta, order) for order in ORDERS.tolist())
+        yield Composed(epsilon, delta, "Rényi divergences added")
         return
+    pure, rest = ([cost for cost in costs if (cost.epsilon is None) == mixed] for mixed in (False, True))
     if all(cost.mu is not None for cost in costs):
         yield Composed(gaussian_epsilon(total_mu(costs), delta), delta, "squares of mu added and converted exactly")
-        if all(cost.epsilon is None for cost in costs):
+        if not pure:
             return  # for Gaussian noise nothing is smaller
     if len(costs) == 1 and costs[0].count == 1 and costs[0].mu is not None and costs[0].epsilon is not None:
         yield Composed(selection_epsilon(costs[0].epsilon, delta), delta, "the trade-off function of one selection")
         yield Composed(total_epsilon(costs), delta, "pure epsilons added")
         return  # the others know less of it
     yield Composed(epsilon_of_zcdp(total_rho(costs), delta), delta, "zCDP costs added and converted")
-    pure = [cost for cost in costs if cost.epsilon is not None]
-    if not pure:
-        return
-    rest = [cost for cost in costs if cost.epsilon is None]
-    if not rest:
+    if pure and not rest:
         yield Composed(total_epsilon(pure), delta, "pure epsilons added")
-        yield Composed(_by_loss_distribution(pure, delta), delta, "privacy loss distributions of pure releases")
-        return
-    rho = total_rho(rest)
-    for share in _DELTA_SHARES:
-        # Rounded down, so that the two parts never exceed delta.
-        part = math.nextafter(delta * share, 0)
-        other = epsilon_of_zcdp(rho, math.nextafter(delta - part, 0))
-        yield Composed(
-            _sum_up(_by_loss_distribution(pure, part), other),
-            delta,
-            "privacy loss distributions of pure releases next to converted zCDP, delta shared",
-        )
-    yield Composed(
-        _sum_up(total_epsilon(pure), epsilon_of_zcdp(rho, delta)), delta, "pure epsilons added to converted zCDP"
-    )
-
-
-def _by_loss_distribution(costs: Sequence[Cost], delta: float) -> float:
-    # Here, because importing it takes longer than all else.
-    from dp_accounting.pld import common, privacy_loss_distribution
-
-    total = total_epsilon(costs)
-    if total > _LARGEST_LOSS:
-        return total
-    certain = delta - _DELTA_ERROR - _DELTA_ERROR_EACH * sum(cost.count for cost in costs)
-    if certain <= 0:
-        return total
-    grid = max(_GRID, total / _MAX_POINTS)
-    composed = None
-    for cost in costs:
-        parameters = common.DifferentialPrivacyParameters(cost.epsilon, 0)
-        one = privacy_loss_distribution.from_privacy_parameters(parameters, value_discretization_interval=grid)
-        many = one.self_compose(cost.count)
-        composed = many if composed is None else composed.compose(many)
-    assert composed is not None
-    # The grid can only add; the plain sum always holds.
-    return min(total, float(composed.get_epsilon_for_delta(certain)) * (1 + 1e-9) + 1e-12)
-
-
-def _sum_up(first: float, second: float) -> float:
-    return _rounded_up(Fraction(first) + Fraction(second))
-
-
-def _rounded_up(exact: Fraction) -> float:
-    if exact == 0:
-        return 0.0
-    try:
-        return round_up(float(exact), lambda value: value >= exact)
-    except OverflowError:
-        raise BudgetError("these costs add up to more than a float can hold.") from None
+    elif pure:
+        epsilon = above(Fraction(total_epsilon(pure)) + Fraction(epsilon_of_zcdp(total_rho(rest), delta)))
+        yield Composed(epsilon, delta, "pure epsilons added to converted zCDP")

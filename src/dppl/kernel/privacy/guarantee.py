@@ -16,9 +16,9 @@ from dppl._version import __version__
 from dppl.errors import BudgetError
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.accounting import (
+    above,
     cost_of_gaussian,
-    rho_of_bounded_range,
-    round_up,
+    cost_of_selection,
     sampled_gaussian_epsilon,
     sampled_gaussian_pairs,
 )
@@ -138,10 +138,7 @@ class Release:
         if names != {"epsilon", "mu", "rho"}:
             raise BudgetError(f"costs of {self.mechanism} to several rows together are not known.")
         # Selections for several classes, or several steps of one selection: the ranges add up.
-        whole = n_rows * Fraction(self.cost["epsilon"])
-        epsilon = round_up(float(whole), lambda value: value >= whole)
-        cost = {"epsilon": epsilon, "mu": tradeoff.selection_mu(epsilon), "rho": rho_of_bounded_range(epsilon)}
-        return replace(self, cost=cost)
+        return replace(self, cost=cost_of_selection(above(n_rows * Fraction(self.cost["epsilon"]))))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a JSON-ready dictionary; `from_dict` reads it back."""
@@ -166,20 +163,14 @@ class Release:
                 mu, rho = tradeoff.selection_mu(cost["epsilon"]), cost["epsilon"] ** 2 / 8
             if not (math.isclose(cost["mu"], mu, rel_tol=1e-9) and math.isclose(cost["rho"], rho, rel_tol=1e-9)):
                 raise ValueError("the costs of a release contradict each other")
-        if not release._pays_for_its_noise():
+        noise_std = release.parameters.get("noise_std", 0.0)
+        paid = release.sensitivity > 0 and noise_std >= 0 and release.times >= 1
+        if paid and release.mechanism == "rounded Gaussian" and "mu" in cost:
+            # The last digits went through floats.
+            paid = cost["mu"] * noise_std >= math.sqrt(release.times) * release.sensitivity * (1 - 1e-9)
+        if not paid:
             raise ValueError("sensitivity, noise and cost of a release contradict each other")
         return release
-
-    def _pays_for_its_noise(self) -> bool:
-        """Whether the cost covers the noise, as far as the mechanism's name and parameters show."""
-        noise_std = self.parameters.get("noise_std", 0.0)
-        if self.sensitivity <= 0 or noise_std < 0 or self.times < 1:
-            return False
-        if self.mechanism != "rounded Gaussian" or "mu" not in self.cost:
-            return True
-        # The last digits went through floats.
-        least = math.sqrt(self.times) * self.sensitivity / noise_std * (1 - 1e-9) if noise_std else math.inf
-        return self.cost["mu"] >= least
 
 
 @functools.cache

@@ -5,7 +5,7 @@ afterwards leaves its charge behind, marked as unfinished: what was spent is nev
 costs is exact or rounded up, and one transaction reads the total and adds to it, so that processes that charge at once
 never overspend together.
 
-Three tables of a SQLite file or a PostgreSQL database hold it, `Account` has the rules, and fits see `Ledger`.
+Three tables of a SQLite file or a PostgreSQL database hold it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from dppl import _validate
 from dppl._optional import how_to_install
 from dppl._version import __version__
 from dppl.errors import BudgetExceeded, LedgerError, ParameterError
-from dppl.kernel.privacy.accounting import best_order, epsilon_of_zcdp, float_below, mu_below, order_of_zcdp_within
+from dppl.kernel.privacy.accounting import below, best_order, epsilon_of_zcdp, order_of_zcdp_within, root_below
 from dppl.kernel.privacy.budgets import ApproxDP, Budget, GaussianDP, budget_from_dict, checked_budget, worth_showing
-from dppl.kernel.privacy.composition import Cost, epsilon_at, total_epsilon, total_mu, total_rho
+from dppl.kernel.privacy.composition import Cost, epsilon_at, total_budget, total_epsilon, total_mu, total_rho
 from dppl.kernel.privacy.guarantee import ADJACENCIES, PERSON, Adjacency, Guarantee
 from dppl.kernel.privacy.tradeoff import SMALLEST_EPSILON, gaussian_epsilon, gaussian_mu_within
 
@@ -211,10 +211,9 @@ class Ledger:
                     )
                     .returning(*_DATASETS.c)
                 ).one()
-        self._account = Account(dataset, budget_from_dict(row.budget), row.adjacency, row.accounting, row.unit)
-        self.dataset = dataset
-        self.budget: Budget = self._account.budget
+        self.dataset, self.budget = dataset, budget_from_dict(row.budget)
         self.adjacency, self.accounting, self.unit = row.adjacency, row.accounting, row.unit
+        self._parameter = next(iter(self.budget.to_dict()))  # what is spent: mu, rho or epsilon
         # An account is fixed for good, so whatever is given must be what it was opened with.
         given = {"budget": budget, "adjacency": adjacency, "accounting": accounting, "unit": unit}
         for name, value in given.items():
@@ -263,12 +262,12 @@ class Ledger:
             If the guarantee is for another adjacency or unit than the account, or `partition` is not a name, or a new
             one that looks like that of another part.
         """
-        cost = self._account.cost(guarantee, partition)
+        cost = self._cost(guarantee, partition)
         # What keeps a release from being an ordinary one is kept for the record.
         unusual = {name: False for name in ("exact", "fit_for_release") if not getattr(guarantee, name)}
         run = uuid4().hex if stepwise else None
         with _transaction(self._engine) as connection:
-            self._account.check(_paid(connection, self.dataset), (partition, cost))
+            self._join(_paid(connection, self.dataset), (partition, cost))
             charge = _RELEASES.insert().values(
                 dataset_id=_dataset_id(connection, self.dataset),
                 status=CHARGED,
@@ -339,9 +338,9 @@ class Ledger:
         BudgetExceeded, BudgetError, ParameterError
             As `charge`.
         """
-        cost = self._account.cost(guarantee, partition)
+        cost = self._cost(guarantee, partition)
         with _transaction(self._engine) as connection:
-            self._account.check(_paid(connection, self.dataset), (partition, cost))
+            self._join(_paid(connection, self.dataset), (partition, cost))
 
     def finish(self, entry: LedgerEntry, *, model_sha256: str | None = None, tell_time: bool = True) -> None:
         """Mark a charge as released, with the hash of the model file that it paid for.
@@ -368,16 +367,16 @@ class Ledger:
     def spent(self) -> dict[str, float]:
         """Return what is spent, in the parameters of the budget's notion."""
         with _transaction(self._engine) as connection:
-            total = self._account.total(_paid(connection, self.dataset))
-        return self.budget.to_dict() | {self._account.parameter: total}
+            total = self._total(_paid(connection, self.dataset))
+        return self.budget.to_dict() | {self._parameter: total}
 
     def left(self) -> dict[str, float]:
         """Return the largest single release that still fits, rounded down.
 
         Where an ApproxDP account adds zCDP costs or Rényi divergences it is the difference of epsilons, a rough guide.
         """
-        name = self._account.parameter
-        return {name: self._account.left(self.spent()[name])}
+        name = self._parameter
+        return {name: self._rest(self.budget.to_dict()[name], self.spent()[name])}
 
     def releases(self) -> list[dict[str, Any]]:
         """Return all charges of the data set in order, JSON-ready."""
@@ -403,6 +402,121 @@ class Ledger:
         from dppl.statement import words  # here, because the kernel knows no words
 
         return words.account_as_html(self.to_dict())
+
+    def _cost(self, guarantee: Guarantee, partition: str | None) -> dict[str, Any]:
+        """Return what a release costs, if it is of a kind that this account adds up."""
+        if partition is not None:
+            check_name("partition", partition)
+            if self.adjacency == "replace-one":
+                raise ParameterError(
+                    "needs an account under add-remove: under replace-one a record may leave one part and enter "
+                    "another, and so touch both.",
+                    parameter="partition",
+                )
+        if guarantee.adjacency != self.adjacency:
+            raise ParameterError(
+                f"data set {self.dataset!r} is accounted under {self.adjacency}, but this release is private under "
+                f"{guarantee.adjacency}; costs under different relations do not add."
+            )
+        unit = "person" if guarantee.unit == PERSON else "record"
+        if unit != self.unit:
+            raise ParameterError(
+                f"data set {self.dataset!r} is accounted by the {self.unit}, but this release protects a {unit}; what "
+                f"either costs the other is not known. Fit {'without' if unit == 'person' else 'with'} ids of persons "
+                f"(groups), or keep all releases of this data set in an account for {unit}s."
+            )
+        costs = guarantee.costs()
+        if any(cost.mean_runs is not None for cost in costs):
+            if len(costs) > 1:
+                raise ParameterError("a search is charged alone; charge each guarantee that holds one by itself.")
+            return dict(guarantee.releases[0].cost)
+        # A notion in which one of the releases has no cost has none of all together.
+        total = {"rho": total_rho(costs)}
+        if all(cost.mu is not None for cost in costs):
+            total["mu"] = total_mu(costs)
+        if all(cost.epsilon is not None for cost in costs):
+            total["epsilon"] = total_epsilon(costs)
+        return total
+
+    def _join(self, paid: Sequence[Paid], new: Paid) -> None:
+        """Refuse a release that may not join those that are paid, in the order in which they were."""
+        partition, cost = new
+        if partition is not None:
+            parts = {name for name, _ in paid if name is not None}
+            check_name("partition", partition, parts)
+        needed, instead = _COSTS.get(self.accounting, (None, ""))
+        if needed is not None and needed not in cost:
+            if "mean_runs" in cost:
+                instead = "a search for hyper-parameters needs one in approximate DP with the accounting 'renyi'"
+            raise BudgetExceeded(
+                f"data set {self.dataset!r} has the accounting {self.accounting!r}, in which this release states no "
+                f"cost; {instead}."
+            )
+        total, budget = self._total([*paid, new]), self.budget.to_dict()[self._parameter]
+        if total > budget:
+            spent = self._total(paid)
+            needs, left = self._rest(total, spent), worth_showing(self._rest(budget, spent), budget)
+            # With few digits, or with all of them where the two would look the same.
+            texts = f"{needs:.6g}", f"{left:.6g}"
+            if texts[0] == texts[1]:
+                texts = repr(needs), repr(left)
+            raise BudgetExceeded(
+                f"this release needs {self._parameter} = {texts[0]} of data set {self.dataset!r}, which has {texts[1]} "
+                f"left of {budget:.6g}. Nothing was drawn and nothing charged."
+            )
+
+    def _total(self, paid: Sequence[Paid]) -> float:
+        """Return what releases cost together: parts of different names by maximum, everything else by sum."""
+        costs = [(partition, Cost.from_dict(cost)) for partition, cost in paid]
+        order = self._order([cost for _, cost in costs])
+        parts: set[str | None] = {None, *(partition for partition, _ in costs)}
+        return max(self._sum([cost for name, cost in costs if name in (None, part)], order) for part in parts)
+
+    def _rest(self, whole: float, part: float) -> float:
+        """Return what `whole` has beyond `part`, rounded down; of mu it is squares that add up."""
+        if not whole > part:
+            return 0.0
+        if isinstance(self.budget, GaussianDP):
+            return root_below(Fraction(whole) ** 2 - Fraction(part) ** 2)
+        if isinstance(self.budget, ApproxDP) and self.accounting == "gdp" and part > 0:
+            of_whole, of_part = (gaussian_mu_within(epsilon, self.budget.delta) for epsilon in (whole, part))
+            squared = Fraction(of_whole) ** 2 - Fraction(of_part) ** 2
+            epsilon = gaussian_epsilon(root_below(squared), self.budget.delta) if squared > 0 else 0.0
+            return math.nextafter(epsilon, 0.0) if epsilon > SMALLEST_EPSILON else 0.0
+        return below(Fraction(whole) - Fraction(part))
+
+    def _order(self, costs: list[Cost]) -> float | None:
+        """Return the Rényi order of an account with searches, which was settled before anything was released.
+
+        It is that of the first release if this was a search, else the one at which the budget itself converts. An order
+        chosen later could be chosen by what earlier releases showed.
+        """
+        if self.accounting != "renyi" or all(cost.mean_runs is None for cost in costs):
+            return None
+        assert isinstance(self.budget, ApproxDP)
+        first = costs[0]
+        if first.mean_runs is None:
+            return order_of_zcdp_within(self.budget.epsilon, self.budget.delta)
+        return best_order(first.rho, first.mean_runs, self.budget.delta)
+
+    def _sum(self, costs: list[Cost], order: float | None) -> float:
+        """Add up by the route of this account.
+
+        It is one route for good: costs are chosen by what came before, and only sums of fixed kinds of cost are proven
+        to hold then (Feldman, Zrnic 2021, arXiv:2008.11193; Smith, Thakurta 2022, arXiv:2210.17520), not the best of
+        several routes.
+        """
+        if not costs:
+            return 0.0
+        # Equal costs are counted, so that a long account adds up quickly.
+        costs = [replace(cost, count=count) for cost, count in Counter(costs).items()]
+        if not isinstance(self.budget, ApproxDP):
+            return total_budget(self.budget, costs).to_dict()[self._parameter]
+        if self.accounting == "gdp":
+            return gaussian_epsilon(total_mu(costs), self.budget.delta)
+        if order is None:
+            return epsilon_of_zcdp(total_rho(costs), self.budget.delta)
+        return epsilon_at(costs, self.budget.delta, order)
 
     def _begun(self, connection: sa.Connection, entry: LedgerEntry) -> int | None:
         if entry.run is None or entry.dataset != self.dataset:
@@ -440,146 +554,6 @@ def check_name(parameter: str, name: object, others: Iterable[str] = ()) -> None
                 f"records give {other!r}.",
                 parameter=parameter,
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """What is fixed when an account is made. Its errors are those of `Ledger.charge`."""
-
-    dataset: str
-    budget: Budget
-    adjacency: str
-    accounting: str
-    unit: str
-
-    @property
-    def parameter(self) -> str:
-        """The parameter that is spent: mu, rho or epsilon."""
-        return next(iter(self.budget.to_dict()))
-
-    def cost(self, guarantee: Guarantee, partition: str | None) -> dict[str, Any]:
-        """Return what a release costs, if it is of a kind that this account adds up."""
-        if partition is not None:
-            check_name("partition", partition)
-            if self.adjacency == "replace-one":
-                raise ParameterError(
-                    "needs an account under add-remove: under replace-one a record may leave one part and enter "
-                    "another, and so touch both.",
-                    parameter="partition",
-                )
-        if guarantee.adjacency != self.adjacency:
-            raise ParameterError(
-                f"data set {self.dataset!r} is accounted under {self.adjacency}, but this release is private under "
-                f"{guarantee.adjacency}; costs under different relations do not add."
-            )
-        unit = "person" if guarantee.unit == PERSON else "record"
-        if unit != self.unit:
-            raise ParameterError(
-                f"data set {self.dataset!r} is accounted by the {self.unit}, but this release protects a {unit}; what "
-                f"either costs the other is not known. Fit {'without' if unit == 'person' else 'with'} ids of persons "
-                f"(groups), or keep all releases of this data set in an account for {unit}s."
-            )
-        costs = guarantee.costs()
-        if any(cost.mean_runs is not None for cost in costs):
-            if len(costs) > 1:
-                raise ParameterError("a search is charged alone; charge each guarantee that holds one by itself.")
-            return dict(guarantee.releases[0].cost)
-        # A notion in which one of the releases has no cost has none of all together.
-        total = {"rho": total_rho(costs)}
-        if all(cost.mu is not None for cost in costs):
-            total["mu"] = total_mu(costs)
-        if all(cost.epsilon is not None for cost in costs):
-            total["epsilon"] = total_epsilon(costs)
-        return total
-
-    def check(self, paid: Sequence[Paid], new: Paid) -> None:
-        """Refuse a release that may not join those that are paid, in the order in which they were."""
-        partition, cost = new
-        if partition is not None:
-            parts = {name for name, _ in paid if name is not None}
-            check_name("partition", partition, parts)
-        needed, instead = _COSTS.get(self.accounting, (None, ""))
-        if needed is not None and needed not in cost:
-            if "mean_runs" in cost:
-                instead = "a search for hyper-parameters needs one in approximate DP with the accounting 'renyi'"
-            raise BudgetExceeded(
-                f"data set {self.dataset!r} has the accounting {self.accounting!r}, in which this release states no "
-                f"cost; {instead}."
-            )
-        total, budget = self.total([*paid, new]), self.budget.to_dict()[self.parameter]
-        if total > budget:
-            spent = self.total(paid)
-            needs, left = self._rest(total, spent), worth_showing(self._rest(budget, spent), budget)
-            # With few digits, or with all of them where the two would look the same.
-            texts = f"{needs:.6g}", f"{left:.6g}"
-            if texts[0] == texts[1]:
-                texts = repr(needs), repr(left)
-            raise BudgetExceeded(
-                f"this release needs {self.parameter} = {texts[0]} of data set {self.dataset!r}, which has {texts[1]} "
-                f"left of {budget:.6g}. Nothing was drawn and nothing charged."
-            )
-
-    def left(self, spent: float) -> float:
-        """Return the largest single release that still fits, rounded down."""
-        return self._rest(self.budget.to_dict()[self.parameter], spent)
-
-    def total(self, paid: Sequence[Paid]) -> float:
-        """Return what releases cost together: parts of different names by maximum, everything else by sum."""
-        costs = [(partition, Cost.from_dict(cost)) for partition, cost in paid]
-        order = self._order([cost for _, cost in costs])
-        parts: set[str | None] = {None, *(partition for partition, _ in costs)}
-        return max(self._sum([cost for name, cost in costs if name in (None, part)], order) for part in parts)
-
-    def _rest(self, whole: float, part: float) -> float:
-        """Return what `whole` has beyond `part`, rounded down; of mu it is squares that add up."""
-        if not whole > part:
-            return 0.0
-        if isinstance(self.budget, GaussianDP):
-            return mu_below(Fraction(whole) ** 2 - Fraction(part) ** 2)
-        if isinstance(self.budget, ApproxDP) and self.accounting == "gdp" and part > 0:
-            of_whole, of_part = (gaussian_mu_within(epsilon, self.budget.delta) for epsilon in (whole, part))
-            squared = Fraction(of_whole) ** 2 - Fraction(of_part) ** 2
-            epsilon = gaussian_epsilon(mu_below(squared), self.budget.delta) if squared > 0 else 0.0
-            return math.nextafter(epsilon, 0.0) if epsilon > SMALLEST_EPSILON else 0.0
-        return float_below(Fraction(whole) - Fraction(part))
-
-    def _order(self, costs: list[Cost]) -> float | None:
-        """Return the Rényi order of an account with searches, which was settled before anything was released.
-
-        It is that of the first release if this was a search, else the one at which the budget itself converts. An order
-        chosen later could be chosen by what earlier releases showed.
-        """
-        if self.accounting != "renyi" or all(cost.mean_runs is None for cost in costs):
-            return None
-        assert isinstance(self.budget, ApproxDP)
-        first = costs[0]
-        if first.mean_runs is None:
-            return order_of_zcdp_within(self.budget.epsilon, self.budget.delta)
-        return best_order(first.rho, first.mean_runs, self.budget.delta)
-
-    def _sum(self, costs: list[Cost], order: float | None) -> float:
-        """Add up by the route of this account.
-
-        It is one route for good: costs are chosen by what came before, and only sums of fixed kinds of cost are proven
-        to hold then (Feldman, Zrnic 2021, arXiv:2008.11193; Smith, Thakurta 2022, arXiv:2210.17520), not the best of
-        several routes.
-        """
-        if not costs:
-            return 0.0
-        # Equal costs are counted, so that a long account adds up quickly.
-        costs = [replace(cost, count=count) for cost, count in Counter(costs).items()]
-        if self.accounting == "pure":
-            return total_epsilon(costs)
-        if self.accounting == "zcdp":
-            return total_rho(costs)
-        if isinstance(self.budget, GaussianDP):
-            return total_mu(costs)
-        assert isinstance(self.budget, ApproxDP)
-        if self.accounting == "gdp":
-            return gaussian_epsilon(total_mu(costs), self.budget.delta)
-        if order is None:
-            return epsilon_of_zcdp(total_rho(costs), self.budget.delta)
-        return epsilon_at(costs, self.budget.delta, order)
 
 
 def _connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Engine:

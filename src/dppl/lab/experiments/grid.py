@@ -172,7 +172,7 @@ class _Budget(_Strict):
         for value in values:
             if kind == "e":
                 _validate.positive(e=value)
-                yield ZCDP.from_paper_epsilon(value).to_dict()
+                yield ZCDP(value**2 / 2).to_dict()
             else:
                 yield budget_from_dict({kind: value, **delta}).to_dict()
 

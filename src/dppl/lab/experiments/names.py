@@ -27,7 +27,7 @@ def paper_epsilon(budget: Budget) -> float:
     sqrt(2·rho) for the rho that it implies.
     """
     if isinstance(budget, PureDP):
-        return budget.to_zcdp().paper_epsilon
+        return budget.epsilon
     if isinstance(budget, GaussianDP):
         return budget.mu  # its allowance may be a rounding below, which is no place of its own
     return budget.gaussian_allowance().mu
