@@ -260,11 +260,8 @@ def work_in(folder: Path) -> Iterator[None]:
         folder.mkdir(mode=0o700)
     except FileExistsError:
         # It is removed at the end, so it must hold nothing of someone else; a part is a file that was being written.
-        ours = [
-            name in _WORK or (name[0] == "." and name.endswith(".part"))
-            for name in (os.listdir(folder) if folder.is_dir() else ["file"])
-        ]
-        if not all(ours):
+        names = os.listdir(folder) if folder.is_dir() else ["a file"]
+        if any(name not in _WORK and not (name[0] == "." and name.endswith(".part")) for name in names):
             raise ParameterError(
                 f"{folder} must be a new folder, or one that an interrupted run left; it is something else, or holds "
                 "it. Name another folder for the work."
