@@ -6,7 +6,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1775,
+    ".": 1647,
     "audit": 944,
     "cli": 3414,
     "continual": 1296,
@@ -21,7 +21,7 @@ BUDGET = {
     "prototypes": 1224,
     "serve": 1474,
     "statement": 1518,
-    "training": 1107,
+    "training": 1066,
 }
 
 
