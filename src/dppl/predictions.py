@@ -17,7 +17,8 @@ from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
 from dppl.finetune.workflow import Finetuned
-from dppl.io import EmbeddingTable, PartedTable, Source, embed_windows
+from dppl.io import EmbeddingTable, PartedTable, Source
+from dppl.io.pipeline import embed_windows
 from dppl.io.shards import Window
 
 if TYPE_CHECKING:

@@ -43,7 +43,6 @@ def test_the_rows_are_those_of_the_encoder_in_the_wanted_form(rows, lines, run, 
     assert [file.name for file in found.files] == [f"part-00000{number}.parquet" for number in range(3)]
     assert found.table.metadata["encoder"] == texts.fingerprint.text()
     assert found.table.metadata["decoder"] == "UTF-8"
-    assert ("lattice" in found.table.metadata) == (rows == "int8")
 
 
 def test_a_fit_takes_int8_rows_for_what_they_are(lines, run, texts):
@@ -237,7 +236,6 @@ def test_parquet_keeps_everything_when_it_is_converted(rows, lines, run, texts, 
     assert table.column("reference").to_pylist() == found.columns["reference"]
     assert one.y.tolist() == found.labels
     assert one.metadata["encoder"] == texts.fingerprint.text()
-    assert ("lattice" in one.metadata) == (rows == "int8")
     whole = np.asarray(found.table)
     wanted = Lattice(8).transform(whole) if rows == "int8" else whole.astype(rows or "float16")
     np.testing.assert_array_equal(np.asarray(one), wanted)
@@ -294,5 +292,5 @@ def test_the_manifest_tells_what_made_the_table(lines, run, texts, tmp_path):
     run(lines, texts, shard_rows=20)
     manifest = json.loads((tmp_path / "table" / "_manifest.json").read_text())
     assert manifest["finished"]
-    assert manifest["parameters"]["source"] == {"kind": "csv", "x": "text", "y": "label", "id": None}
+    assert manifest["parameters"]["source"] == {"kind": "csv", "x": "text", "y": "label", "id": None, "person": None}
     assert [shard["rows"] for shard in manifest["shards"]] == [20, 20, 10]

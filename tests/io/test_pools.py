@@ -186,7 +186,7 @@ def test_fragments_are_the_files_in_order_and_are_read_elsewhere(layout, folder)
         assert fragment.ids == URLS[part]
         assert len(pickle.dumps(fragment)) < 1000  # paths and no rows
     with pytest.raises(ParameterError):
-        fragments[0].blocks(0)
+        next(fragments[0].blocks(0))
 
 
 def test_rows_in_memory_are_one_fragment(folder):

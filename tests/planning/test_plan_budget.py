@@ -154,7 +154,7 @@ def test_the_names_of_encoders_stand_for_their_widths():
     assert by_name == plan_budget(GaussianDP(1), n_classes=5, n_records=500, n_features=384)
     assert set(PRESETS) <= set(FEATURES)
     for name, preset in PRESETS.items():
-        assert f"{FEATURES[name]} features" in preset.note
+        assert FEATURES[name] == preset.dimension
 
 
 def test_json_holds_everything():

@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import dppl
-from dppl import ZCDP, ApproxDP, Ledger, PrivateClassifier, PublicData, PureDP
+from dppl import ZCDP, ApproxDP, LatticeOptions, Ledger, PrivateClassifier, PublicData, PureDP
 from dppl.encoders import load_encoder
 from dppl.errors import (
     BudgetExceeded,
@@ -104,7 +104,7 @@ def test_images_with_pixels():
         ("auto", ZCDP(1.0), None),
         ("auto", PureDP(1.0), {"n_prototypes": 2}),
         ("public", ZCDP(1.0), {"adjacency": "replace-one"}),
-        ("mean", ApproxDP(1.0, 1e-6), {"lattice__pool": 3}),
+        ("mean", ApproxDP(1.0, 1e-6), {"lattice": LatticeOptions(pool=3)}),
         ("softmax", ApproxDP(1.0, 1e-6), None),
         ("auto", ZCDP(1.0), {"adjacency": "replace-one", "unknown_labels": "ignore"}),
     ],

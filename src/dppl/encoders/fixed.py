@@ -46,8 +46,6 @@ from dppl.encoders import verdicts
 from dppl.encoders.encoder import Encoder, Fingerprint
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["FixedShapeEncoder", "Network", "drawn", "for_prediction"]
-
 _ROUNDING = {"float32": 1e-4, "float16": 1e-2}  # it moves a row by no larger part of its largest coordinate
 _TINY = np.finfo(np.float32).tiny
 _MOST_WORKERS = 16  # each holds the activations of one batch

@@ -61,14 +61,8 @@ class FrozenModel:
     @property
     def fields(self) -> dict[str, Any]:
         """What a `Network` of this model takes from it."""
-        return {
-            "dtype": self.dtype,
-            "device": self.device,
-            "compute": self,
-            "only_rows": self.only_rows,
-            "pool": self.pool,
-            "state": self.state,
-        }
+        own = {name: getattr(self, name) for name in ("dtype", "device", "only_rows", "pool", "state")}
+        return {**own, "compute": self}
 
     def batch_rows(self, on_cpu: int) -> int:
         """Return the number of rows of a batch to try first."""

@@ -15,8 +15,6 @@ from dppl._optional import optional
 from dppl.encoders.fixed import Network
 from dppl.errors import ParameterError
 
-__all__ = ["OPTIONS", "ImageNetwork", "Preprocessing", "pattern"]
-
 _MOST_ASPECT = 8  # beyond, the middle is cut out first: a thread of one pixel would be enlarged to gigabytes
 _FORMS = ((16, 128), (128, 16), (96, 64), (64, 1))  # width and height of patterns beside the square
 

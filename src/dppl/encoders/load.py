@@ -67,6 +67,7 @@ def load_encoder(
     Returns
     -------
     Encoder
+        Pickled, it is its URI, device, precision and `batch_rows`, and is loaded again on arrival.
 
     Raises
     ------
@@ -80,10 +81,8 @@ def load_encoder(
 
     Notes
     -----
-    The encoder knows no private data: its shapes, batch sizes and checks come from synthetic rows. An embedding is a
-    function of its image or text alone if ``fingerprint.row_independent``; see `dppl.encoders.fixed`.
-
-    Pickled, an encoder is its URI, device, precision and `batch_rows`, and is loaded again on arrival.
+    **Privacy.** The encoder knows no private data: its shapes, batch sizes and checks come from synthetic rows. An
+    embedding is a function of its image or text alone if ``fingerprint.row_independent``; see `dppl.encoders.fixed`.
     """
     _validate.one_of(get_args(Device), device=device)
     _validate.one_of(get_args(Precision), precision=precision)

@@ -39,8 +39,6 @@ from dppl.encoders.load import Source
 from dppl.encoders.tokens import TextNetwork, Tokens
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["load", "output_of"]
-
 # Fields of a statement beside modality, output and pooling: required ones, and others.
 _FIELDS = {"image": (("size",), OPTIONS), "text": (("tokenizer", "max_tokens"), ("pad_id",))}
 _TYPES = {
@@ -85,7 +83,7 @@ def output_of(path: Path) -> tuple[str, str]:
     session = _session(optional("onnxruntime", "onnxruntime", "onnx"), path, "cpu")
     stated = _stated(session, path)
     model = _Model(session, stated.get("output"), stated.get("pooling", "none"))
-    return model.output, model._pooling
+    return model.output, model.pooling
 
 
 def _only_rows(path: Path, rows: int | None) -> int | None:
@@ -158,7 +156,7 @@ class _Model:
         outputs = [one.name for one in session.get_outputs()]
         self.output = outputs[0] if output is None else output
         _validate.one_of(outputs, output=self.output)
-        self._session, self._pooling = session, pooling
+        self._session, self.pooling = session, pooling
         self._inputs = {one.name: _TYPES[one.type] for one in session.get_inputs()}
         self.dtype = "float16" if np.float16 in self._inputs.values() else "float32"
         rows = session.get_inputs()[0].shape[0]
@@ -169,12 +167,10 @@ class _Model:
             arrays = {next(iter(self._inputs)): arrays["pixel_values"]}
         feed = {name: arrays[name].astype(dtype, copy=False) for name, dtype in self._inputs.items()}
         hidden = self._session.run([self.output], feed)[0].astype(np.float32)
-        return self._pooled(hidden, arrays.get("attention_mask"))
-
-    def _pooled(self, hidden: NDArray[np.float32], mask: NDArray[Any] | None) -> NDArray[np.float32]:
-        if self._pooling == "none":
-            return hidden.reshape(len(hidden), -1)
-        if self._pooling == "cls":
+        mask = arrays.get("attention_mask")
+        if self.pooling == "none":
+            return np.asarray(hidden.reshape(len(hidden), -1))
+        if self.pooling == "cls":
             return np.asarray(hidden[:, 0])
         if mask is None:
             return np.asarray(hidden.mean(axis=(2, 3) if hidden.ndim == 4 else 1))
@@ -204,15 +200,11 @@ def _texts(path: Path, tokenizer: str, max_tokens: int, shared: dict[str, Any], 
         vocabulary=np.array(sorted(fast.get_vocab(with_added_tokens=False).values()), np.int64),
         batch_rows=32,
     )
-    _try_last_token(network, fast, path)
-    return network
-
-
-def _try_last_token(network: TextNetwork, tokenizer: Any, path: Path) -> None:
-    """See that the model has an embedding for the last token: one text with it would else stop the work on all."""
-    last = max(tokenizer.get_vocab().values())
+    # The model must have an embedding for the last token: one text with it would else stop the work on all.
+    last = max(fast.get_vocab().values())
     row = {"input_ids": np.full(2, last), "token_type_ids": np.zeros(2, np.int64)}
     try:
         network.forward([row] * (network.only_rows or 1), network.shape_class(row))
     except Exception:  # ONNX Runtime has a family of errors of its own
         raise ParameterError(f"the tokenizer has tokens up to number {last}, which {path.name} cannot take.") from None
+    return network

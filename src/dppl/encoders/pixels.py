@@ -14,8 +14,6 @@ from dppl._optional import optional
 from dppl.encoders.images import ImageNetwork
 from dppl.encoders.load import Source
 
-__all__ = ["load"]
-
 
 def load(source: Source, device: str, precision: str) -> ImageNetwork:
     """Return the encoder; it computes on the CPU in float32 whatever is asked for."""

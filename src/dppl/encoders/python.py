@@ -21,8 +21,6 @@ from dppl.encoders.images import OPTIONS, ImageNetwork, Preprocessing
 from dppl.encoders.load import Source
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["build", "load"]
-
 
 def load(source: Source, device: str, precision: str) -> ImageNetwork:
     """Load a network without its last linear layer, which must compute last. It runs the code that the source names."""

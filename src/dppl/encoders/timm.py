@@ -22,8 +22,6 @@ from dppl.encoders.images import OPTIONS, ImageNetwork, Preprocessing
 from dppl.encoders.load import Source
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["build", "load", "versions"]
-
 # Names of a vision transformer's parameters in torchvision, and in timm.
 _TORCHVISION = (
     (r"^class_token$", "cls_token"),
@@ -112,9 +110,7 @@ def _fill(timm: Any, model: Any, path: Path) -> None:
             state = {_renamed(key): value for key, value in state.items()}
         convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
         missing = model.load_state_dict(convert(state, model) if convert else state, strict=False).missing_keys
-    except (
-        Exception
-    ) as error:  # pickle, safetensors and torch have errors of their own for a file that is something else
+    except Exception as error:  # pickle, safetensors and torch have errors of their own for something else
         raise InputError(f"{path} holds no weights for this model: {str(error).splitlines()[0]}") from None
     if missing:
         raise InputError(f"{path} holds no weights for this model: {missing[0]} and {len(missing) - 1} more miss.")

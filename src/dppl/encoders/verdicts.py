@@ -13,10 +13,10 @@ import json
 import os
 import platform
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +25,10 @@ from dppl._files import write_atomically
 from dppl._fingerprint import Fingerprint
 from dppl._version import __version__
 
-__all__ = ["Verdict", "keep", "known"]
-
 _TRIAL = 2  # counts changes of the trial in `dppl.encoders.fixed`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What the trial found."""
 
     row_independent: bool  # whether each row has the same bits in any place and company
@@ -46,16 +43,16 @@ def known(fingerprint: Fingerprint, rows: NDArray[np.float32]) -> Verdict | None
     tried = _tried(fingerprint, rows)
     try:
         kept = json.loads(_path(tried).read_text(encoding="utf-8"))
-        found = Verdict(**{field.name: kept.pop(field.name) for field in fields(Verdict)})
+        found = Verdict(**{name: kept.pop(name) for name in Verdict._fields})
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError):  # the last where there is no home
         return None
-    return found if kept == tried and all(isinstance(value, bool) for value in asdict(found).values()) else None
+    return found if kept == tried and all(isinstance(value, bool) for value in found) else None
 
 
 def keep(fingerprint: Fingerprint, rows: NDArray[np.float32], found: Verdict) -> None:
     """Keep what was found, if that is possible."""
     tried = _tried(fingerprint, rows)
-    content = json.dumps({**tried, **asdict(found)}, indent=1)
+    content = json.dumps({**tried, **found._asdict()}, indent=1)
     with suppress(OSError, RuntimeError):
         path = _path(tried)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

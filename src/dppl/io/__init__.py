@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from dppl.io.labels import read_classes
     from dppl.io.messages import load_messages
     from dppl.io.person_ids import read_ids
-    from dppl.io.pipeline import Embedded, embed, embed_windows
-    from dppl.io.records import Columns, Record, Source
+    from dppl.io.pipeline import Embedded, embed
+    from dppl.io.records import Columns, Source
     from dppl.io.sample import Sample, load_sample
     from dppl.io.sorting import sort_table
     from dppl.io.sources import KINDS, has_columns, holds_embeddings, open_source
@@ -24,12 +24,10 @@ __all__ = [
     "Embedded",
     "EmbeddingTable",
     "PartedTable",
-    "Record",
     "Sample",
     "Source",
     "convert_table",
     "embed",
-    "embed_windows",
     "has_columns",
     "holds_embeddings",
     "load_messages",
@@ -48,8 +46,8 @@ _HOMES = {
     "read_classes": "dppl.io.labels",
     "load_messages": "dppl.io.messages",
     "read_ids": "dppl.io.person_ids",
-    **dict.fromkeys(["Embedded", "embed", "embed_windows"], "dppl.io.pipeline"),
-    **dict.fromkeys(["Columns", "Record", "Source"], "dppl.io.records"),
+    **dict.fromkeys(["Embedded", "embed"], "dppl.io.pipeline"),
+    **dict.fromkeys(["Columns", "Source"], "dppl.io.records"),
     **dict.fromkeys(["Sample", "load_sample"], "dppl.io.sample"),
     "sort_table": "dppl.io.sorting",
     **dict.fromkeys(["KINDS", "has_columns", "holds_embeddings", "open_source"], "dppl.io.sources"),

@@ -88,7 +88,7 @@ def decode_ids(column: Any) -> list[Any]:
 @contextmanager
 def open_parquet(place: Place) -> Iterator[Any]:
     """Open a Parquet file."""
-    with converting(f"{place} must be a Parquet file that Arrow can read", "write it again"):
+    with converting(f"{place} must be a Parquet file that Arrow can read"):
         size = _FETCHED if place.local is None else _READ_BUFFER
         file = pq.ParquetFile(place.open(), pre_buffer=False, buffer_size=size)
     try:
@@ -107,19 +107,19 @@ def read_columns(place: Place, names: Sequence[str]) -> pa.Table | None:
     """Read those of some columns that a file has; None if it has none of them."""
     with open_parquet(place) as file:
         present = [name for name in names if file.schema_arrow.names.count(name) == 1]
-        with converting(f"{place}: columns {', '.join(map(repr, present))} must be readable", "write the file again"):
+        with converting(f"{place}: columns {', '.join(map(repr, present))} must be readable"):
             return file.read(columns=present) if present else None
 
 
 def stream_batches(place: Place, rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of a file, or of some of its columns, at most so many rows at a time."""
-    promise, hint = f"{place} must be readable", "write the file again"
+    promise = f"{place} must be readable"
     with open_parquet(place) as file:
-        with converting(promise, hint):
+        with converting(promise):
             batches = file.iter_batches(batch_size=rows, columns=columns)
         while True:
             # Around the reading alone: what happens while the caller has the rows is none of the file's.
-            with converting(promise, hint):
+            with converting(promise):
                 batch = next(batches, None)
             if batch is None:
                 return
@@ -131,7 +131,7 @@ def read_labels(file: Any, place: Place, y: str | None) -> Array | None:
     name = label_column(file.schema_arrow, place, y)
     if name is None:
         return None
-    with converting(f"{place}: column {name!r} must hold integers or strings", "write it again"):
+    with converting(f"{place}: column {name!r} must hold integers or strings"):
         return decode_labels(file.read(columns=[name]).column(name))
 
 

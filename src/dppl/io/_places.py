@@ -32,14 +32,14 @@ _HERE = fs.LocalFileSystem()
 
 def is_url(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a URL, also if it went through `pathlib.Path`."""
-    return _URL.fullmatch(_text(path)) is not None
+    return _URL.fullmatch(os.fspath(path)) is not None
 
 
 def shown_as(path: str | os.PathLike[str]) -> str:
     """Return a path as messages show it: a URL without possible passwords, the URL of a local file as its path."""
-    match = _URL.fullmatch(_text(path))
+    match = _URL.fullmatch(os.fspath(path))
     if match is None:
-        *outer, last = _CHAINED.split(_text(path))
+        *outer, last = _CHAINED.split(os.fspath(path))
         return f"{'::'.join(outer)}::{_without_secrets(last)}" if outer else os.fspath(path)
     scheme, rest = match["scheme"].lower(), match["rest"]
     return f"/{rest.partition('?')[0]}" if scheme == "file" else f"{scheme}://{_without_secrets(rest)}".rstrip("/")
@@ -72,11 +72,7 @@ class Place:
     name: str
     suffix: str  # in lower case
     local: Path | None  # on this machine, if it lies there
-
-    @property
-    def hint(self) -> str:
-        """What to do where it cannot be read."""
-        return _REACHABLE if self.local is None else "check the path and its permissions"
+    hint: str  # what to do where it cannot be read
 
     def __truediv__(self, name: str) -> Place:
         return _place(self.system, posixpath.join(self.path, name), posixpath.join(self.shown, name))
@@ -137,7 +133,7 @@ class Place:
 
 def open_place(path: str | os.PathLike[str]) -> Place:
     """Return the place of a path or URL; nothing is read."""
-    match, shown = _URL.fullmatch(_text(path)), shown_as(path)
+    match, shown = _URL.fullmatch(os.fspath(path)), shown_as(path)
     scheme = "file" if match is None else match["scheme"].lower()
     if match is None or scheme == "file":
         # Absolute: the process that reads it may have another working folder.
@@ -168,9 +164,5 @@ def open_place(path: str | os.PathLike[str]) -> Place:
 
 def _place(system: fs.FileSystem, path: str, shown: str) -> Place:
     local = Path(path) if isinstance(system, fs.LocalFileSystem) else None
-    name = posixpath.basename(path)
-    return Place(system, path, shown, name, PurePosixPath(name).suffix.lower(), local)
-
-
-def _text(path: str | os.PathLike[str]) -> str:
-    return path.as_posix() if isinstance(path, Path) else os.fspath(path)
+    name, hint = posixpath.basename(path), _REACHABLE if local is None else "check the path and its permissions"
+    return Place(system, path, shown, name, PurePosixPath(name).suffix.lower(), local, hint)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dppl.errors import InputError
 
 Array = npt.NDArray[Any]
+PLAIN = "write it again with NumPy, as numbers or strings and not as Python objects"
 
 
 def as_array(values: npt.ArrayLike, name: str) -> Array:
@@ -24,7 +25,7 @@ def type_name(array: Array) -> str:
 
 
 @contextmanager
-def converting(promise: str, hint: str) -> Iterator[None]:
+def converting(promise: str, hint: str = "write it again") -> Iterator[None]:
     """Turn whatever another library raises about a file into one line; see the module docstring."""
     try:
         yield
@@ -38,8 +39,7 @@ def converting(promise: str, hint: str) -> Iterator[None]:
 
 def load_npy(path: Path) -> Array:
     """Map an npy file read-only; never runs the code of pickled objects."""
-    hint = "write it again with numpy.save, as numbers and not as Python objects"
-    with converting(f"{path} must be an npy file that NumPy can map", hint):
+    with converting(f"{path} must be an npy file that NumPy can map", PLAIN):
         # Not np.load: that reads a zip or a pickle too, whatever the suffix says.
         return np.lib.format.open_memmap(path, mode="r")
 

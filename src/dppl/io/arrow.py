@@ -61,7 +61,7 @@ class _ArrowRecords(Source):
             self.label_type = pa.string() if is_text(value_type(y)) else pa.int64()
         if "person" in of:
             self.person_type = id_type(check_column(schema, path, of["person"], ID_KINDS, id_type, "person"))
-        self.parameters = {"kind": kind, "split": split, **self.columns.parameters}
+        self.parameters = {"kind": kind, "split": split, **asdict(self.columns)}
 
     def _batches(self) -> Iterator[tuple[pa.RecordBatch, str]]:
         """Yield batches, each with the version of the file that it comes from."""
@@ -70,13 +70,13 @@ class _ArrowRecords(Source):
     def __iter__(self) -> Iterator[Record]:
         first = 0
         for batch, version in self._batches():
-            labels = self._values(batch, self.columns.y)
-            ids = self._values(batch, self.columns.id) or range(first, first + len(batch))
             # Columns of a batch are small; images and texts are taken out one by one when they are loaded.
+            labels, ids = (self._values(batch, name) for name in (self.columns.y, self.columns.id))
             persons = None if self.columns.person is None else decode_ids(batch.column(self.columns.person))
             payloads = batch.column(self.columns.x)
-            for place, identity in enumerate(ids):
+            for place in range(len(batch)):
                 label, person = (values[place] if values else None for values in (labels, persons))
+                identity = ids[place] if ids else first + place
                 load = partial(_payload, payloads, place)
                 yield make_record(f"row {first + place}", identity, label, load, version, person)
             first += len(batch)

@@ -63,7 +63,7 @@ class _Quiet:
     def __call__(self) -> Iterator[None]:
         with self._lock:
             if not self._inside:
-                self._undo = self._silenced()
+                self._silence()
             self._inside += 1
         try:
             yield
@@ -73,7 +73,7 @@ class _Quiet:
                 if not self._inside:
                     self._undo.close()
 
-    def _silenced(self) -> ExitStack:
+    def _silence(self) -> None:
         with ExitStack() as undo:
             undo.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
@@ -84,7 +84,7 @@ class _Quiet:
                 warnings.simplefilter("error", _pillow("PIL.Image").DecompressionBombWarning)
                 for set_handler in _tiff_handlers():
                     undo.callback(set_handler, set_handler(None))
-            return undo.pop_all()
+            self._undo = undo.pop_all()
 
 
 quiet = _Quiet()

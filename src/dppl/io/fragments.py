@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dppl import _validate
 from dppl._metadata import LATTICE
-from dppl.errors import InputError, ParameterError
+from dppl.errors import InputError
 from dppl.io._columns import (
     choose_columns,
     is_list,
@@ -28,14 +29,12 @@ from dppl.io._columns import (
     value_type,
 )
 from dppl.io._places import Place
-from dppl.io._reading import Array, check_rows, converting, load_npy
+from dppl.io._reading import PLAIN, Array, check_rows, converting, load_npy
 from dppl.io.labels import as_labels
 
 _BATCH_ROWS = 4096  # Parquet rows decoded at a time
 _FETCHED = 1 << 24  # bytes of an npy file that come over a network at a time
 _CONVERTED = 1 << 22  # bytes of a map in another order that are converted at a time
-_NPY_HINT = "write it again with numpy.save, as numbers and not as Python objects"
-_NPZ_HINT = "write it again with numpy.savez, as numbers and strings and not as Python objects"
 _NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _ID = "id"
 
@@ -89,7 +88,7 @@ class Fragment:
         whole_numbers = pa.types.is_integer(kind) and self.id != _ID  # the usual column may hold row numbers
         if column.null_count or not (is_text(kind) or whole_numbers):
             return None
-        with converting(f"{self.path}: column {self.id!r} must be readable", "write the file again"):
+        with converting(f"{self.path}: column {self.id!r} must be readable"):
             return [one.decode() if isinstance(one, bytes) else str(one) for one in plain(column).to_pylist()]
 
     def columns(self, names: Sequence[str]) -> pa.Table | None:
@@ -248,7 +247,7 @@ def read_npy(place: Place) -> Array:
     if place.local is not None:
         rows = load_npy(place.local)
     else:
-        with converting(f"{place} must be an npy file that NumPy can read", _NPY_HINT), place.open() as file:
+        with converting(f"{place} must be an npy file that NumPy can read", PLAIN), place.open() as file:
             shape, dtype = _npy_header(file)
             length = file.tell() + int(np.prod(shape, dtype=object)) * dtype.itemsize
             if dtype.hasobject or length > file.size():
@@ -271,7 +270,7 @@ def _npy_header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 def open_npz(place: Place) -> Iterator[Any]:
     """Open an npz file, whose arrays are read in the block."""
     promise = f"{place} must be an npz file that NumPy can read"
-    with converting(promise, _NPZ_HINT), place.open() as file, np.load(file, allow_pickle=False) as archive:
+    with converting(promise, PLAIN), place.open() as file, np.load(file, allow_pickle=False) as archive:
         yield archive
 
 
@@ -362,12 +361,7 @@ def _in_order(rows: Array, dtype: np.dtype[Any]) -> Iterator[Array]:
 
 def rechunk(pieces: Iterable[Array], size: int) -> Iterator[Array]:
     """Cut pieces of any length into blocks of exactly `size` rows, and a last one with the rest."""
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-        raise ParameterError(f"size must be an integer of at least 1; got {size!r}")
-    return _rechunked(pieces, int(size))
-
-
-def _rechunked(pieces: Iterable[Array], size: int) -> Iterator[Array]:
+    _validate.positive_integer(size=size)
     held: list[Array] = []
     count = 0
     for piece in pieces:

@@ -39,27 +39,24 @@ class Report:
     def __init__(self, path: Path, size: int) -> None:
         check_place(path)
         self._path = path
+        if not size:
+            path.unlink(missing_ok=True)
+        self._file = _opened(path, "r+b" if size else "xb")
         if size:
-            self._file = _opened(path, "r+b")
             path.chmod(0o600)
             # What a killed process wrote beyond the manifest is written anew.
             self._file.truncate(size)
             self._file.seek(size)
         else:
-            path.unlink(missing_ok=True)
-            self._file = _opened(path, "xb")
             with named(path):
                 self._file.write(as_line({"notice": NOTICE}))
 
     def add(self, records: Iterable[LeftOut]) -> int:
         """Add records, wait until they are on disk, and return the size of the file."""
-        return self._add(record._asdict() for record in records)
+        return self.finish(*(record._asdict() for record in records))
 
-    def finish(self, totals: dict[str, Any]) -> None:
-        """Add the totals."""
-        self._add([totals])
-
-    def _add(self, entries: Iterable[dict[str, Any]]) -> int:
+    def finish(self, *entries: dict[str, Any]) -> int:
+        """Add entries, the last of which are the totals; as `add`."""
         with named(self._path):
             self._file.writelines(map(as_line, entries))
             self._file.flush()
@@ -77,7 +74,6 @@ def check_place(path: Path) -> None:
     """See that there is nothing at this path, or a report, perhaps only the beginning that a killed process left."""
     try:
         if stat.S_ISREG(path.lstat().st_mode):
-            # A killed process may have left less than the notice.
             with _opened(path, "rb") as file:
                 if _MARK.startswith(file.read(len(_MARK))):
                     return

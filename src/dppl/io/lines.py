@@ -32,7 +32,6 @@ from dppl.io.records import (
     Source,
     Version,
     bad_record,
-    check_persons,
     make_record,
     resolve_columns,
 )
@@ -119,7 +118,7 @@ class CsvTexts(Source):
         self.columns = resolve_columns(columns, self._names, path, self._usual, secret=True)
         self.label_type = None if self.columns.y is None else pa.string()
         self.person_type = None if self.columns.person is None else pa.string()
-        self.parameters = {"kind": self._kind, **self.columns.parameters, **form.parameters}
+        self.parameters = {"kind": self._kind, **asdict(self.columns), **form.parameters}
 
     def __iter__(self) -> Iterator[Record]:
         places = {role: self._names.index(name) for role, name in asdict(self.columns).items() if name is not None}
@@ -132,7 +131,7 @@ class CsvTexts(Source):
                 yield self._record(number, {role: row[place] for role, place in places.items()})
 
     def _record(self, number: int, fields: dict[str, str]) -> Record:
-        """Return the record in a row, of which these are the fields by role: x, y, id and person."""
+        """Return the record in a row by the role of its fields: x, y, id and person."""
         text, identity = fields["x"], fields.get("id", number)
         return make_record(f"row {number}", identity, fields.get("y"), lambda: text, text, fields.get("person"))
 
@@ -229,10 +228,9 @@ class JsonTexts(Source):
     def __init__(self, path: Path, columns: Columns, form: Form) -> None:
         self._path, self._form = path, form
         # Fixed, where the owner names no others.
-        named = replace(columns, x=columns.x or "text", y=columns.y or "label")
-        self.columns = check_persons(named, path)
+        self.columns = replace(columns, x=columns.x or "text", y=columns.y or "label")
         self.person_type = None if columns.person is None else pa.string()
-        self.parameters = {"kind": "jsonl", **self.columns.parameters, **form.parameters}
+        self.parameters = {"kind": "jsonl", **asdict(self.columns), **form.parameters}
         form.check(path)
 
     def __iter__(self) -> Iterator[Record]:
@@ -295,12 +293,9 @@ class TextLines(Source):
 
 
 def _text_in(value: Any) -> tuple[Callable[[], Payload], Version]:
-    def load() -> Payload:
-        if not isinstance(value, str | bytes):
-            raise BadRecord("it has no text")
-        return value
-
-    return load, value if isinstance(value, str | bytes) else None
+    """Return how to load a text, and its version; what is none of these says so when it is loaded."""
+    is_text = isinstance(value, str | bytes)
+    return (lambda: value) if is_text else bad_record("", "it has no text").load, value if is_text else None
 
 
 def _lines(path: Path, form: Form) -> Iterator[str]:

@@ -96,5 +96,5 @@ def _column_ids(place: Place, name: str) -> list[Any]:
                 parameter="groups",
             )
         check_column(schema, place, name, ID_KINDS, id_type, "groups")
-        with converting(f"{place}: column {name!r} must hold {ID_KINDS}", "write it again"):
+        with converting(f"{place}: column {name!r} must hold {ID_KINDS}"):
             return decode_ids(file.read(columns=[name]).column(name))

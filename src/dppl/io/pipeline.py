@@ -15,7 +15,8 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +32,9 @@ from dppl.io.decoding import decode, described, quiet
 from dppl.io.left_out import LeftOut
 from dppl.io.records import BadRecord, Payload, Record, Source
 from dppl.io.shards import Shard, ShardedTable, SourceChanged, Window, write_shard
-from dppl.io.writing import ROWS, Rows, lattice_metadata, table_schema, to_storage
+from dppl.io.writing import ROWS, Rows, table_schema, to_storage
 
+Progress: TypeAlias = Callable[[int], object]
 # An interrupted run begins a shard anew: images take long, and texts fill batches of many lengths.
 _SHARD_ROWS = {"image": 512}
 _OTHER_SHARD_ROWS = 4096
@@ -129,9 +131,8 @@ def embed(
     _check_modality(source, encoder)
     # What decides the bytes of the table goes into its manifest, so that nobody goes on with other options.
     maker = table_metadata(encoder)
-    metadata = {**maker, **lattice_metadata(encoder.dimension, rows)}
     parameters = {**maker, "source": source.parameters, "rows": rows, "shard_rows": shard_rows}
-    schema = table_schema(source.label_type, encoder.dimension, rows, metadata, person_type=source.person_type)
+    schema = table_schema(source.label_type, encoder.dimension, rows, maker, person_type=source.person_type)
     report = progress or _ignore
     with ExitStack() as stack:
         table = stack.enter_context(closing(ShardedTable(Path(out), schema, parameters)))
@@ -151,7 +152,11 @@ def embed(
         if engine is not None:
             if cache is not None:
                 raise ParameterError("goes with one process, and not with an engine.", parameter="cache")
-            job = _Job(source, encoder, table.folder.absolute(), schema, rows, workers)
+            if source.reopen is None:
+                raise ParameterError("goes with a source in files, which tasks open by themselves.", parameter="engine")
+            task = {"reopen": source.reopen, "encoder": encoder, "folder": table.folder.absolute()}
+            task |= {"schema": schema.serialize().to_pybytes(), "rows": rows, "workers": workers}
+            job = _Job(pickle.dumps({**task, "run": time.time_ns()}))  # two runs must not share a stream
             # Before a shard is written, so that a cluster that cannot be used costs nothing.
             engine.check()
             shards = _embed_in_tasks(records, table, engine, job, shard_rows, report)
@@ -178,25 +183,7 @@ def embed_windows(
     workers: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Window]:
-    """Embed the records of a source a window at a time, and write nothing.
-
-    Parameters
-    ----------
-    source : Source
-    encoder : Encoder
-    rows, workers, progress
-        As in `embed`.
-
-    Yields
-    ------
-    Window
-        At most ``encoder.window`` records, in the order of the source; what `embed` would skip is skipped.
-
-    Raises
-    ------
-    ParameterError, InputError
-        As `embed`.
-    """
+    """Yield what `embed` would write, at most ``encoder.window`` records at a time, and write nothing."""
     _validate.one_of(ROWS, rows=rows)
     _check_modality(source, encoder)
     with _at_work(encoder, rows, workers) as work:
@@ -230,15 +217,12 @@ class _Stream(Iterator[Record]):
         self.count = 0
         self._records = iter(source)
         self._hash = sha256()
-        self._of_persons = source.person_type is not None
 
     def __next__(self) -> Record:
         record = next(self._records)
         self.count += 1
         # Versions stand for contents, which are not loaded to be compared.
-        seen = repr((record.id, record.reference, record.label, record.version))
-        if self._of_persons:  # without ids the hash is that of older tables
-            seen += repr(record.person)
+        seen = repr((record.id, record.reference, record.label, record.version, record.person))
         self._hash.update(seen.encode("utf-8", "backslashreplace"))
         return record
 
@@ -255,12 +239,7 @@ class _Stream(Iterator[Record]):
 
 
 def _embed_here(
-    records: _Stream,
-    table: ShardedTable,
-    work: _Work,
-    shard_rows: int,
-    strict: bool,
-    progress: Callable[[int], object],
+    records: _Stream, table: ShardedTable, work: _Work, shard_rows: int, strict: bool, progress: Progress
 ) -> Iterator[Shard]:
     """Write shard after shard of the records that are left; with `strict`, stop at the first that cannot be used."""
     taken = shard_rows
@@ -277,8 +256,7 @@ def _embed_here(
             yield Shard(size, len(window.rows), taken, window.left_out, records.digest)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stretch:
+class _Stretch(NamedTuple):
     """The records that one shard stands for; `digest` is the hash of the source up to its end."""
 
     number: int
@@ -288,12 +266,7 @@ class _Stretch:
 
 
 def _embed_in_tasks(
-    records: _Stream,
-    table: ShardedTable,
-    engine: Engine,
-    job: _Job,
-    shard_rows: int,
-    progress: Callable[[int], object],
+    records: _Stream, table: ShardedTable, engine: Engine, job: _Job, shard_rows: int, progress: Progress
 ) -> Iterator[Shard]:
     """Let tasks write the shards that are missing, and yield them in order."""
     begun, stretches = len(table.done), list[_Stretch]()
@@ -318,47 +291,35 @@ def _embed_in_tasks(
             yield Shard(*written.pop(number), stretch.records, left_out, stretch.digest)
 
 
+@dataclass(frozen=True, slots=True)
 class _Job:
-    """What a task knows besides its stretch: paths, names and the encoder, which is public."""
+    """Embeds a stretch in a task. It travels with paths, names and the public encoder, all pickled once."""
 
-    def __init__(
-        self, source: Source, encoder: Encoder, folder: Path, schema: pa.Schema, rows: str, workers: int | None
-    ) -> None:
-        if source.reopen is None:
-            raise ParameterError("goes with a source in files, which tasks open by themselves.", parameter="engine")
-        # Arrow's own pickle of a schema drops what lists call their elements; the time tells two runs apart.
-        packed = schema.serialize().to_pybytes()
-        self._state = source.reopen, encoder, folder, packed, rows, workers, time.time_ns()
-        self._records: _Stream | None = None
-
-    def __reduce__(self) -> Any:
-        # One encoder and one pass over the source for all tasks of a process.
-        return _restore_job, (pickle.dumps(self._state),)
+    state: bytes
 
     def __call__(self, stretch: _Stretch) -> tuple[str, int, int]:
         """Embed a stretch, write its shard and the list of what was skipped; return digest, size and rows."""
-        reopen, encoder, folder, schema, rows, workers, _ = self._state
+        opened = _opened(self.state)
         # A task that ran again elsewhere may come after a later one.
-        if self._records is None or self._records.count > stretch.first:
-            self._records = _Stream(reopen())
-        records = self._records
+        if opened.records is None or opened.records.count > stretch.first:
+            opened.records = _Stream(opened.reopen())
+        records = opened.records
         records.skip(stretch.first - records.count)
         window = Window()
-        with _at_work(encoder, rows, workers) as work:
+        with _at_work(opened.encoder, opened.rows, opened.workers) as work:
             for part in work.windows(islice(records, stretch.records), _ignore):
                 window.extend(part)
         # What is skipped is private: it goes through a file of its owner, and not over the network.
-        content = json.dumps(window.left_out).encode()
+        content, folder = json.dumps(window.left_out).encode(), opened.folder
         write_atomically(_left_out_file(folder, stretch.number), content, overwrite=True, private=True)
-        size = write_shard(folder, stretch.number, window, pa.ipc.read_schema(pa.py_buffer(schema)))
-        return records.digest, size, len(window.rows)
+        # Arrow's own pickle of a schema drops what lists call their elements.
+        schema = pa.ipc.read_schema(pa.py_buffer(opened.schema))
+        return records.digest, write_shard(folder, stretch.number, window, schema), len(window.rows)
 
 
-@lru_cache(maxsize=1)
-def _restore_job(pickled: bytes) -> _Job:
-    job = _Job.__new__(_Job)
-    job._state, job._records = pickle.loads(pickled), None
-    return job
+@lru_cache(maxsize=1)  # one encoder and one pass over the source for all tasks of a process
+def _opened(state: bytes) -> SimpleNamespace:
+    return SimpleNamespace(**pickle.loads(state), records=None)
 
 
 def _left_out_file(folder: Path, number: int) -> Path:
@@ -387,14 +348,19 @@ class _Work:
     pool: ThreadPoolExecutor
     ahead: int
 
-    def windows(self, records: Iterable[Record], progress: Callable[[int], object]) -> Iterator[Window]:
+    def windows(self, records: Iterable[Record], progress: Progress) -> Iterator[Window]:
         """Yield what becomes of some records, a window at a time."""
         items = self._prepared(records)
         while window := list(islice(items, self.encoder.window)):
             # What the cache has, or what cannot be used, needs no encoder.
             fresh = [item for item in window if item.x is None and item.reason is None]
             if fresh:
-                self._encode(fresh, progress)
+                # In this thread alone: encoders own their device.
+                embeddings = self.encoder.encode_prepared([item.prepared for item in fresh], progress)
+                for item, x in zip(fresh, embeddings, strict=True):
+                    item.x, item.prepared = x, None
+            if self.cache is not None:
+                self.cache.add((item.key, item.x) for item in fresh if item.key is not None and item.x is not None)
             progress(len(window) - len(fresh))
             yield self._stored(window)
 
@@ -413,21 +379,14 @@ class _Work:
         try:
             payload = record.load()
             if self.cache is not None:
-                item.key = self.cache.key(_content(payload))
+                content = payload.encode("utf-8", "surrogatepass") if isinstance(payload, str) else payload
+                item.key = self.cache.key(content)
                 item.x = self.cache.get(item.key)
             if item.x is None:
                 item.prepared = prepared(self.encoder, payload)
         except BadRecord as reason:
             item.reason = str(reason)
         return item
-
-    def _encode(self, fresh: list[_Item], progress: Callable[[int], object]) -> None:
-        # In this thread alone: encoders own their device.
-        embeddings = self.encoder.encode_prepared([item.prepared for item in fresh], progress)
-        for item, x in zip(fresh, embeddings, strict=True):
-            item.x, item.prepared = x, None
-        if self.cache is not None:
-            self.cache.add((item.key, item.x) for item in fresh if item.key is not None and item.x is not None)
 
     def _stored(self, window: list[_Item]) -> Window:
         """Return what was embedded, in the order of the source, and the list of what was not."""
@@ -467,13 +426,9 @@ def prepared(encoder: Encoder, payload: Payload) -> Any:
 @contextmanager
 def _at_work(encoder: Encoder, rows: str, workers: int | None, cache: Cache | None = None) -> Iterator[_Work]:
     workers = workers or min(_MOST_WORKERS, os.cpu_count() or 1)
-    with ExitStack() as stack:
-        # Libraries would warn about single files, which are private.
-        stack.enter_context(quiet())
-        pool = ThreadPoolExecutor(workers)  # Pillow and tokenizers let go of the lock
-        stack.callback(pool.shutdown, cancel_futures=True)
-        yield _Work(encoder, rows, cache, pool, encoder.window + workers)
-
-
-def _content(payload: Payload) -> bytes:
-    return payload.encode("utf-8", "surrogatepass") if isinstance(payload, str) else payload
+    # Libraries would warn about single files, which are private. Pillow and tokenizers let go of the lock.
+    with quiet(), ThreadPoolExecutor(workers) as pool:
+        try:
+            yield _Work(encoder, rows, cache, pool, encoder.window + workers)
+        finally:
+            pool.shutdown(cancel_futures=True)

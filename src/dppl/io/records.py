@@ -34,31 +34,14 @@ class BadRecord(Exception):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Record:
-    """One record, not loaded yet.
+    """One record, not loaded yet."""
 
-    Attributes
-    ----------
-    id : str or None
-        None for a record whose id cannot be read; it is skipped.
-    reference : str
-        Where it lies in the source: a path, or a row counted from 0.
-    label : str, int or None
-        None stands for a missing label.
-    load : callable
-        Returns the bytes of an image, or a text (as str or bytes); raises `BadRecord`.
-    version : str, bytes or None
-        Tells this content from another without loading it: a text itself, `file_version` a file, or why the record is
-        skipped.
-    person : str, bytes, int, float or None
-        Id of the person whose record it is, which is another thing than `id`; None for a missing one.
-    """
-
-    id: str | None
-    reference: str
-    label: Label
-    load: Callable[[], Payload]
-    version: Version
-    person: PersonId = None
+    id: str | None  # None where it cannot be read; such a record is skipped
+    reference: str  # where it lies in the source: a path, or a row counted from 0
+    label: Label  # None where it is missing
+    load: Callable[[], Payload]  # returns the bytes of an image, or a text as str or bytes; raises `BadRecord`
+    version: Version  # tells contents apart without loading them: a text, a `file_version`, why the record is skipped
+    person: PersonId = None  # whose record it is, which is another thing than `id`; None where it is missing
 
 
 def make_record(
@@ -71,14 +54,19 @@ def make_record(
 ) -> Record:
     """Return the record with these ids and this label, or one that is skipped where they are none."""
     try:
-        # Bytes and numbers are ids as they are; texts must be such.
+        # Bytes and numbers are ids of persons as they are; texts must be such.
         if isinstance(person, str):
             _text(person, "person id")
         is_number = isinstance(identity, int) and not isinstance(identity, bool)
         name = str(identity) if is_number else _text(identity, "id")
         if not name:
             raise BadRecord("its id is empty")
-        return Record(name, reference, clean_label(label), load, version, person)
+        if isinstance(label, int) and not isinstance(label, bool):
+            # The table holds int64; a larger label is as good as missing.
+            label = label if abs(label) <= _LARGEST_INTEGER else None
+        elif label is not None:
+            label = _text(label, "label").strip() or None
+        return Record(name, reference, label, load, version, person)
     except BadRecord as reason:
         return bad_record(reference, str(reason))
 
@@ -104,14 +92,6 @@ def file_version(*files: str | os.PathLike[str]) -> str:
     return sha256(repr([(state.st_size, state.st_mtime_ns) for state in states]).encode()).hexdigest()
 
 
-def clean_label(value: Any) -> Label:
-    """Return a label as the table holds it: stripped text, an integer, or None where it is missing."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        # The table holds int64; a larger label is as good as missing.
-        return value if value is None or abs(value) <= _LARGEST_INTEGER else None
-    return _text(value, "label").strip() or None
-
-
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str | bytes):
         raise BadRecord(f"its {what} is neither a text nor an integer")
@@ -134,10 +114,12 @@ class Columns:
     id: str | None = None
     person: str | None = None
 
-    @property
-    def parameters(self) -> dict[str, str | None]:
-        """The names, as a table keeps them; that of persons where there is one, which older tables have not."""
-        return {name: value for name, value in asdict(self).items() if name != "person" or value is not None}
+    def __post_init__(self) -> None:
+        # Labels taken for ids would make all records of a class one person's.
+        if self.person is not None and self.person == self.y:
+            raise InputError(
+                f"must name ids of persons; {self.person!r} holds the labels; name another.", parameter="person"
+            )
 
 
 def resolve_columns(
@@ -155,20 +137,11 @@ def resolve_columns(
         has += ", which has one column only; name the delimiter if there are more"
     if x is None:
         raise InputError(f"must name the column of {where} with the text or image; {has}.", parameter="x")
-    for parameter, name in (("x", x), ("y", y), ("id", columns.id), ("person", columns.person)):
+    found = replace(columns, x=x, y=y)
+    for parameter, name in asdict(found).items():
         if name is not None and names.count(name) != 1:
             raise InputError(f"must be one column of {where}; got {name!r}; {has}.", parameter=parameter)
-    return check_persons(Columns(x, y, columns.id, columns.person), where)
-
-
-def check_persons(columns: Columns, where: Path) -> Columns:
-    """Raise if labels are taken for person IDs, which would make all records of a class one person's."""
-    if columns.person is not None and columns.person == columns.y:
-        raise InputError(
-            f"must name ids of persons; {columns.person!r} of {where} holds the labels; name another.",
-            parameter="person",
-        )
-    return columns
+    return found
 
 
 class Source(ABC):
@@ -178,10 +151,8 @@ class Source(ABC):
     ----------
     modality : str
         "image" or "text".
-    label_type : pyarrow.DataType or None
-        Type of the labels, or None if there are none.
-    person_type : pyarrow.DataType or None
-        Type of the ids of persons, or None if there are none.
+    label_type, person_type : pyarrow.DataType or None
+        Types of the labels and of the ids of persons, or None if there are none.
     parameters : dict
         What decides which records there are, but for the files themselves; JSON-ready.
     reopen : callable or None

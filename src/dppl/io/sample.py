@@ -32,24 +32,16 @@ class Sample:
 
     Attributes
     ----------
-    X : ndarray of float32 of shape (n_private, d)
-        Private rows.
-    y : ndarray of int64 of shape (n_private,)
-        Their labels.
-    X_public : ndarray of float32 of shape (n_public, d)
-        Rows in the public role.
+    X, X_public, X_test : ndarray of float32 of shape (n, 32)
+        Private rows, rows in the public role, and rows for measuring accuracy.
+    y, y_test : ndarray of int64 of shape (n,)
+        Labels of `X` and of `X_test`.
     public_images : ndarray of uint8 of shape (n_public, 8, 8)
         The images behind `X_public`, 0 (background) to 16.
-    X_test : ndarray of float32 of shape (n_test, d)
-        Rows for measuring accuracy.
-    y_test : ndarray of int64 of shape (n_test,)
-        Their labels.
     classes : ndarray of int64 of shape (10,)
         The digits 0 to 9.
-    encoder : str
-        Name of the encoder.
-    description : str
-        What the task is, in a few sentences.
+    encoder, description : str
+        Name of the encoder, and what the task is, in a few sentences.
     """
 
     X: npt.NDArray[np.float32]

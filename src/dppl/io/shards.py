@@ -55,16 +55,13 @@ class Window:
         """Return the Parquet file of these rows, which is the same bytes for the same rows."""
         kind = schema.field("x").type
         rows = np.stack(self.rows) if self.rows else np.empty((0, kind.list_size), kind.value_type.to_pandas_dtype())
-        columns = {
-            "id": pa.array(self.ids, pa.string()),
-            "reference": pa.array(self.references, pa.string()),
-            "y": pa.array(self.labels, schema.field("y").type) if "y" in schema.names else None,
-            PERSON: pa.array(self.persons, schema.field(PERSON).type) if PERSON in schema.names else None,
-            "x": rows_column(rows, kind),
-        }
+        values = {"id": self.ids, "reference": self.references, "y": self.labels, PERSON: self.persons}
+        columns = [
+            rows_column(rows, kind) if column.name == "x" else pa.array(values[column.name], column.type)
+            for column in schema
+        ]
         buffer = io.BytesIO()
-        table = pa.table([columns[name] for name in schema.names], schema=schema)
-        pq.write_table(table, buffer, use_dictionary=repeating(schema))
+        pq.write_table(pa.table(columns, schema=schema), buffer, use_dictionary=repeating(schema))
         return buffer.getvalue()
 
 
@@ -122,7 +119,6 @@ class ShardedTable:
         self.report = folder.with_name(f"{folder.name}.report.jsonl")
         self.schema = schema
         self._parameters = parameters
-        self._stack = ExitStack()
         # A report of something else must not be replaced by this one.
         if not folder.exists():
             check_place(self.report)
@@ -138,11 +134,8 @@ class ShardedTable:
                 for part in folder.glob(".*.part"):  # what a killed process left half-way
                     part.unlink()
                 self._write_manifest()
-            self._stack = stack.pop_all()
-
-    def close(self) -> None:
-        """Let another process have the folder."""
-        self._stack.close()
+            # Lets another process have the folder.
+            self.close = stack.pop_all().close
 
     def append(self, shard: Shard) -> None:
         """Take the next shard into the table: first what was skipped is reported, then the manifest counts both."""
@@ -163,16 +156,13 @@ class ShardedTable:
     def finish(self) -> None:
         """Say that there are no more records."""
         reasons: Counter[str] = sum((Counter(shard.left_out) for shard in self.done), Counter())
-        totals = {
-            "records": sum(shard.records for shard in self.done),
-            "embedded": sum(shard.rows for shard in self.done),
-            "left_out": dict(sorted(reasons.items())),
-        }
-        self._report.finish(totals)
+        records, rows = (sum(getattr(shard, name) for shard in self.done) for name in ("records", "rows"))
+        self._report.finish({"records": records, "embedded": rows, "left_out": dict(sorted(reasons.items()))})
         self.finished = True
         self._write_manifest()
 
     def _read_manifest(self) -> tuple[list[Done], bool]:
+        """Return the shards that are finished, and whether all are."""
         path = self.folder / MANIFEST
         if not path.exists():
             if any(entry.name[0] != "." for entry in self.folder.iterdir()):
@@ -194,28 +184,23 @@ class ShardedTable:
                 if parameters.get(key) != new
             ]
             raise OtherOptions(self.folder, ", ".join(others) or "another version of dppl")
-        # A finished table stays one, though its owner may have moved the report.
+        # A finished table stays one, though its owner may have moved the report. An unfinished one counts up to the
+        # first shard or line of the report that is not there.
         if finished and all(_has(self.folder / shard.file, shard.size) for shard in shards):
-            return shards, True  # whatever became of the report
-        # An unfinished one counts up to the first shard or line of the report that is not there.
+            return shards, True
         whole = itertools.takewhile(
             lambda shard: _has(self.folder / shard.file, shard.size) and _has(self.report, shard.report), shards
         )
         return list(whole), False
 
     def _write_manifest(self) -> None:
-        content = {
-            "version": _VERSION,
-            "finished": self.finished,
-            "parameters": self._parameters,
-            "shards": [asdict(shard) for shard in self.done],
-        }
+        content = {"version": _VERSION, "finished": self.finished, "parameters": self._parameters}
+        content["shards"] = [asdict(shard) for shard in self.done]
         write_atomically(self.folder / MANIFEST, json.dumps(content, indent=1).encode(), overwrite=True, private=True)
 
 
 def write_shard(folder: Path, number: int, shard: Window, schema: pa.Schema) -> int:
     """Write the file of a shard into the folder of its table, and return its size."""
-    # Private, as the records are.
     content, path = shard.to_bytes(schema), folder / _name(number)
     part_of(path).unlink(missing_ok=True)  # of a task that was killed
     write_atomically(path, content, overwrite=True, private=True)

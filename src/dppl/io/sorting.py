@@ -28,7 +28,6 @@ _SUFFIX = ".parquet"
 _PART_BYTES = 1 << 26  # of rows that are put in order at once
 _BATCH_ROWS = 2048
 _GROUP_ROWS = 65536
-_HINT = "write the table again"
 Int64 = NDArray[np.int64]
 
 
@@ -80,7 +79,7 @@ def sort_table(
         with open_parquet(path) as opened:
             schemas.append(opened.schema_arrow)
             kind = value_type(check_column(schemas[-1], path, by, ID_KINDS, id_type, "by"))
-            with converting(f"{path}: column {by!r} must hold {ID_KINDS}", _HINT):
+            with converting(f"{path}: column {by!r} must hold {ID_KINDS}"):
                 # Arrow sorts neither dictionaries nor half precision.
                 plain = pa.float32() if pa.types.is_float16(kind) else kind
                 chunks += opened.read(columns=[by]).column(by).cast(plain).chunks
@@ -88,7 +87,7 @@ def sort_table(
         raise InputError(f"{place}: all shards must have the same columns and types; they differ; write one schema.")
     # Values in the place of categories: every batch would hold all names of them.
     schema = pa.schema([field.with_type(value_type(field.type)) for field in schemas[0]])
-    with converting(f"column {by!r} must be such as Arrow can sort", _HINT):
+    with converting(f"column {by!r} must be such as Arrow can sort"):
         column = pa.chunked_array(chunks) if chunks else pa.chunked_array([], pa.int64())
         order = np.asarray(pc.sort_indices(column)).astype(np.int64)  # equal ones stay in their order
     report = progress or (lambda rows: None)
@@ -114,7 +113,7 @@ def _copy(
                 left -= len(batch)
                 if left < 0:
                     break
-                with converting(f"{place} must hold the types that its footer says", _HINT):
+                with converting(f"{place} must hold the types that its footer says"):
                     rows = batch.cast(schema)
                 stream.write_batch(rows)
                 report(len(batch))
@@ -145,5 +144,5 @@ def _sorted(copy: IO[bytes], order: Int64) -> Iterator[pa.Table]:
 
 
 def _take(rows: Any, places: Int64) -> Any:
-    with converting("the rows of a table must be such as Arrow can sort", _HINT):  # its own words may quote values
+    with converting("the rows of a table must be such as Arrow can sort"):  # its own words may quote values
         return rows.take(pa.array(places))

@@ -127,8 +127,7 @@ def has_columns(path: str | Path, kind: str = "auto") -> bool:
 
     Parameters
     ----------
-    path : path-like
-    kind : str, default="auto"
+    path, kind
         As in `open_source`.
     """
     _validate.one_of(KINDS, kind=kind)
@@ -143,11 +142,6 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
     path : Path
     x : str, default="x"
         Name of the column of embeddings.
-
-    Raises
-    ------
-    InputError
-        If a Parquet file cannot be read.
     """
     suffix = path.suffix.lower()
     if is_url(path) or suffix in (".npy", ".npz") or (path.is_dir() and is_npy_pool(open_place(path))):

@@ -74,11 +74,6 @@ class EmbeddingTable:
             What the table says of itself.
         texts : iterable of n str, default=None
             Public texts that the rows are embeddings of. A model keeps those of examples of its classes.
-
-        Raises
-        ------
-        InputError
-            If it is no matrix of numbers.
         """
         check_rows(rows, "rows")
         return cls((Fragment.of(rows),), y, dict(metadata or {}), None if texts is None else tuple(texts))
@@ -100,39 +95,20 @@ class EmbeddingTable:
         return self._fragments[0].dtype
 
     def fragments(self, rows: int | None = None) -> tuple[Fragment, ...]:
-        """Return the files of the table in the order of their rows, each to be read by itself.
+        """Return the files of the table in the order of their rows, those of npy in pieces of at most so many rows.
 
-        Rows in memory are one fragment without a path.
-
-        Parameters
-        ----------
-        rows : int, default=None
-            Cut npy files into fragments of at most so many rows.
+        Each can be sent to another process and read there. Rows in memory are one fragment without a path.
         """
         if rows is None:
             return self._fragments
         return tuple(piece for fragment in self._fragments for piece in fragment.cut(rows))
 
     def blocks(self, size: int) -> Iterator[Array]:
-        """Yield the rows in order, `size` at a time.
+        """Yield the rows in order, `size` at a time, the last block with what is left.
 
-        Parameters
-        ----------
-        size : int
-            Rows in a block, at least 1. The last block may have fewer.
-
-        Yields
-        ------
-        ndarray of shape (size, d)
-            C-contiguous and of type `dtype`; to be read, not written. A Parquet row that is null or holds a
-            null is NaN throughout, or 0 throughout in an integer table.
-
-        Raises
-        ------
-        ParameterError
-            If `size` is not a positive integer.
-        InputError
-            If a file is damaged or has changed, or if lists differ in length.
+        Blocks are C-contiguous and of type `dtype`, to be read and not written. A Parquet row that is null or holds a
+        null is NaN throughout, or 0 throughout in an integer table. A file that is damaged or has changed, or lists of
+        different lengths, raise `InputError`.
         """
         return rechunk((piece for fragment in self._fragments for piece in fragment.pieces()), size)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -65,8 +64,8 @@ def write_table(
         If `metadata` is given for npz, or is no mapping of str to str.
     """
     target = Path(path)
-    is_parquet = target.suffix.lower() == ".parquet"
-    if not is_parquet and target.suffix.lower() != ".npz":
+    suffix = target.suffix.lower()
+    if suffix not in (".npz", ".parquet"):
         raise InputError(f"path must end in .npz, .parquet; got {target.name!r}; convert the file")
     rows = as_array(X, "X")
     check_rows(rows, "X")
@@ -76,12 +75,11 @@ def write_table(
     texts = dict(metadata or {})
     if not all(isinstance(text, str) for text in itertools.chain(texts, texts.values())):
         raise ParameterError("metadata must map str to str; got another type; convert it with str()")
-    if texts and not is_parquet:
+    if texts and suffix != ".parquet":
         raise ParameterError("metadata must be empty for .npz; got some; write .parquet to keep metadata")
     table = EmbeddingTable.of(rows, labels, metadata=texts)
-    promise, hint = f"{target} must be writable", "check the folder, its permissions and free space"
-    with converting(promise, hint), atomic_file(target, overwrite=True) as file:
-        _write(table, file, target.suffix.lower(), table.dtype.name)
+    with converting(f"{target} must be writable", "check the folder"), atomic_file(target, overwrite=True) as file:
+        _write(table, file, suffix, table.dtype.name)
 
 
 def convert_table(
@@ -138,8 +136,10 @@ def convert_table(
     stay = rows is None and stated(table, LATTICE) is not None
     form = LATTICE_ROWS if lattice or (stay and is_parquet) else rows or table.dtype.name
     # The lattice of the new rows takes the place of the old one's in the metadata.
-    metadata = {key: text for key, text in table.metadata.items() if key not in ("lattice", LATTICE)}
-    table = replace(table, metadata=metadata | lattice_metadata(table.shape[1], form))
+    metadata = {key: text for key, text in table.metadata.items() if key != LATTICE}
+    if form == LATTICE_ROWS:
+        metadata[LATTICE] = Lattice(table.shape[1]).name()
+    table = replace(table, metadata=metadata)
     with atomic_file(target, overwrite=True, private=True) as file:
         _write(table, file, suffix, form, ids)
 
@@ -154,13 +154,6 @@ def to_storage(x: npt.NDArray[Any], rows: str) -> npt.NDArray[Any]:
         return Lattice(x.shape[1]).transform(x)
     with np.errstate(over="ignore"):
         return x.astype(rows)
-
-
-def lattice_metadata(dimension: int, rows: str) -> dict[str, str]:
-    """Return what a table says of its lattice, if it has rows of one."""
-    if rows == LATTICE_ROWS:
-        return {LATTICE: Lattice(dimension).name()}
-    return {"lattice": json.dumps(Lattice(dimension).to_dict())} if rows == "int8" else {}
 
 
 def table_schema(

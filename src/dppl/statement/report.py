@@ -17,7 +17,8 @@ from dppl.estimators.model_file import describe
 from dppl.estimators.reported import Reported
 from dppl.finetune.model_file import describe as describe_finetuned
 from dppl.finetune.model_file import is_finetuned
-from dppl.io import Source, holds_embeddings, open_source
+from dppl.io import Source, open_source
+from dppl.io.sources import holds_embeddings
 from dppl.statement.data import FORMAT, account_of, content
 from dppl.statement.evidence import accuracy_over_budget, evaluation_of, read_evidence
 from dppl.statement.pictures import gallery_of, selected_items

@@ -26,7 +26,7 @@ from dppl.estimators.public_data import PublicData, refuse_private_as_public
 from dppl.estimators.registry import Method, estimator_of
 from dppl.estimators.released import Shares, refuse_unusable
 from dppl.estimators.reported import Reported
-from dppl.io import embed_windows
+from dppl.io.pipeline import embed_windows
 from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
-from dppl.io import EmbeddingTable, Record, Source, embed_windows, open_source
-from dppl.io.pipeline import table_metadata
+from dppl.io import EmbeddingTable, Source, open_source
+from dppl.io.pipeline import embed_windows, table_metadata
+from dppl.io.records import Record
 from dppl.io.shards import Window
 from dppl.io.writing import Rows
 from dppl.kernel.reading import class_codes, public_classes

@@ -13,11 +13,11 @@ import numpy as np
 from dppl._optional import optional
 from dppl.encoders import Encoder
 from dppl.errors import InputError
-from dppl.io import EmbeddingTable, Record, Source, embed_windows
+from dppl.io import EmbeddingTable, Source
 from dppl.io.decoding import upright_rgb
 from dppl.io.images import read_image
-from dppl.io.pipeline import table_metadata
-from dppl.io.records import BadRecord, Payload
+from dppl.io.pipeline import embed_windows, table_metadata
+from dppl.io.records import BadRecord, Payload, Record
 from dppl.io.writing import Rows
 
 _OPENING = Lock()  # of images that the caller opened: two threads must not read on in one file

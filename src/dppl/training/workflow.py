@@ -26,21 +26,11 @@ from dppl._metadata import COLUMNS
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.public_data import PublicData
-from dppl.io import (
-    PERSON,
-    Columns,
-    Embedded,
-    EmbeddingTable,
-    Record,
-    Source,
-    embed,
-    read_ids,
-    read_table,
-)
+from dppl.io import PERSON, Columns, Embedded, EmbeddingTable, Source, embed, read_ids, read_table
 from dppl.io.decoding import quiet
 from dppl.io.left_out import LeftOut, as_line
 from dppl.io.pipeline import prepared
-from dppl.io.records import BadRecord
+from dppl.io.records import BadRecord, Record
 from dppl.io.shards import OtherOptions, SourceChanged
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.persons import ids_of_fit
