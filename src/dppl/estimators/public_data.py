@@ -111,15 +111,6 @@ class PublicData:
     -----
     **Privacy.** Unit: none. Relation: none. Released: these rows, as far as a method uses them. Sensitivity: none; they
     are public. Public inputs: all of it. Not covered: rows or examples that depend on private records.
-
-    Examples
-    --------
-    >>> from dppl import ApproxDP, PublicData, PublicPrototypes
-    >>> from dppl.io import load_sample
-    >>> sample = load_sample()
-    >>> model = PublicPrototypes(ApproxDP(1, 1e-6), sample.classes, public=PublicData(sample.X_public))
-    >>> model.fit(sample.X, sample.y).public_indices_.shape
-    (10, 1)
     """
 
     rows: Any = None
