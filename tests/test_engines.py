@@ -98,6 +98,7 @@ def whole(fit, **further):
     return FITS[fit]().fit(rows, labels, **further)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fit", FITS)
 @pytest.mark.parametrize("cuts", [[], [1], [100, 250, 250, 301], list(range(40, N, 40))], ids=len)
 def test_no_bit_depends_on_the_parts(fit, cuts, tmp_path):
@@ -568,6 +569,7 @@ def test_this_process_keeps_nothing_after_a_fit(folder):
     assert not sums._KEPT
 
 
+@pytest.mark.slow
 def test_fits_of_several_threads_do_not_disturb_each_other(tmp_path):
     """What is kept is one for all threads of a process: in all orders, each fit is of its own records."""
     tables = [read_parts(sharded(tmp_path / str(n), [40 * (n + 1), 300])) for n in range(2)]
@@ -641,6 +643,7 @@ def selected(X, y=None, *, X_public=None, case="one row", **further):
     return model.set_params(public=PublicData(public_rows() if X_public is None else X_public)).fit(X, y, **further)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SELECTIONS)
 @pytest.mark.parametrize("tally_bytes", [1, 1 << 25], ids=["a part a piece", "small parts"])
 def test_no_selection_depends_on_the_parts(case, tally_bytes, folder, pool, monkeypatch):

@@ -37,7 +37,6 @@ def report(results: Path) -> str:
                 shutil.copy(file, target / file.name)
     page = (target / "report.md").read_text(encoding="utf-8").replace(f"{folder}/", "")
     (target / "report.md").write_text(page, encoding="utf-8")
-    page = re.sub(r'<a id="part-\d+"></a>\n\n', "", page)  # several reports share a page
     _, first, *rest = re.split(r"(?=\n## )", page)
     tables = re.sub(r"\n(##+ )", r"\n#\1", first if results.stem == SHORT else first + "".join(rest))
     return re.sub(r"\]\((?!http)([^)]+\.png)\)", rf"](results/{results.stem}/\1)", tables)

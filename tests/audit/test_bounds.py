@@ -66,6 +66,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_bounds_exceed_the_truth_no_more_often_than_stated(case):
     draw, bound, truth = CASES[case]

@@ -19,6 +19,7 @@ def test_an_audit_prints_the_claim_and_what_was_measured(cli):
     assert "can be shown by so few runs" in cli("audit", "public", "--epsilon", 1, "--runs", 5).stdout
 
 
+@pytest.mark.slow
 def test_a_claim_in_gaussian_dp_is_audited_as_such_or_as_the_epsilon_that_it_implies(cli):
     # A true claim is refuted with probability 1e-9 at most; the bound lies 8 standard deviations above 0.
     result = cli("audit", "mean", "--mu", 2, "--runs", 600, "--confidence", 1 - 1e-9, "--json")

@@ -110,6 +110,7 @@ def test_values_of_parameters_are_options_on_the_command_line():
     assert main._message(error, options).endswith("and --options name=x is no option.")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 @pytest.mark.parametrize("arguments", [["--version"], ["fit", "--help"], ["encoders"]])
 def test_a_full_disk_behind_standard_output_is_named(arguments):
@@ -153,6 +154,7 @@ def test_no_device_is_replaced_by_a_file(here, cli, error_line):
     assert (result.exit_code, error_line(result)) == (2, f"--out must name a file; {os.devnull} is a device or a pipe.")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="has no limit of a file's size")
 def test_a_file_that_does_not_fit_is_named(here, process):
     """A limit stands for the full disk; the system's own words differ."""

@@ -129,6 +129,7 @@ def test_an_error_keeps_its_parameter_where_processes_hand_it_on():
     assert errors.MissingExtra("this needs a package").parameter is None
 
 
+@pytest.mark.slow
 def test_messages_of_the_library_name_no_flag():
     """Docstrings are not read, nor `cards`, `lab`, `report` and `statement`, which print lines to be typed."""
     found = []

@@ -274,6 +274,7 @@ def test_a_review_without_a_terminal_reads_nothing(folder, cli, error_line, monk
     assert error_line(result).startswith("--review shows private counts on a terminal and asks there")
 
 
+@pytest.mark.slow
 def test_the_terminal_is_the_one_that_controls_the_process(folder):
     """Not stdout, nor stderr, which are pipes here."""
     write_table(folder / "t.npz", X, np.array(LABELS))

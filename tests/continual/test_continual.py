@@ -212,13 +212,13 @@ def test_the_model_of_a_search_does_not_go_on(tmp_path):
     again = dppl.load(tmp_path / "m.safetensors")
     content = again.to_bytes()
     account = Ledger(tmp_path / "ledger.db", "records", GaussianDP(9.0))
-    with pytest.raises(ParameterError, match="start again with fit"):
+    with pytest.raises(ParameterError, match="start over with fit"):
         again.partial_fit(X, named(y), ledger=account)
     assert again.to_bytes() == content
     assert account.releases() == []
     best = search.best_estimator_
     best.set_params(budget=ZCDP(search.guarantee_.releases[0].cost["rho_per_run"]))
-    with pytest.raises(ParameterError, match=r"start again with fit|budget must stay"):
+    with pytest.raises(ParameterError, match=r"start over with fit|budget must stay"):
         best.partial_fit(X, named(y))
 
 

@@ -42,6 +42,7 @@ def learn(kind, make_stream, n_tasks, mu, seed, public=None):
     return model.score(X_test, y_test)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make_stream", [class_incremental, shuffled])
 @pytest.mark.parametrize("mu", [0.3, 2.0])
 def test_it_is_more_accurate_than_the_cosine_of_the_same_sums(make_stream, mu):
@@ -72,6 +73,7 @@ def learn_both(n_classes, mu, seed):
     return model.score(X_test, y_test) - (cosines.argmax(axis=1) == y_test).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_classes", "mu"), [(40, 0.15), (40, 0.3), (40, 0.4), (80, 0.3)])
 def test_without_public_rows_it_is_not_behind_the_cosine_of_the_same_sums(n_classes, mu):
     """Means of four seeded fits: a class that may hold no record is told from others only as far as it can be."""

@@ -253,6 +253,7 @@ FAULTS = [forget_the_column_norm, count_nodes_twice, keep_what_was_summed, estim
 FAULTS += [keep_the_state_in_the_model, clip_nothing]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 @each_kind
 def test_the_replay_notices(kind, fault, tmp_path, monkeypatch):

@@ -78,6 +78,7 @@ def check_against_plain_integers(monkeypatch):
         assert reduced(X[again], codes[again], numbers[again], n_classes, most) == wanted
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_plain_integers(monkeypatch):
     check_against_plain_integers(monkeypatch)
 
@@ -154,6 +155,7 @@ def peak(n_persons, each, order, monkeypatch):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_memory_holds_persons_and_not_their_records(monkeypatch):
     few, _ = peak(1000, 5, lambda numbers: numbers, monkeypatch)
     many, everything = peak(1000, 20, lambda numbers: numbers, monkeypatch)

@@ -216,6 +216,7 @@ SEARCHED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEARCHED)
 def test_a_search_reads_public_rows_once_a_candidate_and_not_once_a_run(name, monkeypatch):
     kind, options, candidates = SEARCHED[name]

@@ -185,10 +185,12 @@ def audited(monkeypatch, mean_runs, budget, runs=150, **changes):
     return audit_release(release, budget, runs=runs, confidence=1 - ALARM)
 
 
+@pytest.mark.slow
 def test_a_search_keeps_its_promise(monkeypatch):
     assert not audited(monkeypatch, 3, ApproxDP(3.0, 1e-4)).violation
 
 
+@pytest.mark.slow
 def test_a_search_whose_runs_spend_the_whole_budget_each_is_caught(monkeypatch):
     """The planted fault: every run is far too sharp, so that the canary shows by 14 standard deviations."""
     result = audited(

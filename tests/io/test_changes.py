@@ -89,6 +89,7 @@ WRITERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finished", [True, False])
 @pytest.mark.parametrize("kind", WRITERS)
 def test_other_content_of_the_same_ids_and_labels_is_noticed(kind, finished, run, tmp_path):

@@ -115,6 +115,7 @@ WHERE = ["here", "memory", "s3"]
 # --- order and layouts ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_is_one_table_wherever_it_lies(layout, where, folder, places):
@@ -269,6 +270,7 @@ SPOILT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("spoilt", SPOILT)
 def test_shards_that_do_not_fit_together_are_refused_by_name(spoilt, where, folder, places):

@@ -113,6 +113,7 @@ def test_loading_repeats_itself(sample):
         assert np.array_equal(getattr(sample, name), getattr(again, name)), name
 
 
+@pytest.mark.slow
 def test_blas_threads_do_not_matter(sample):
     with threadpool_limits(limits=1):
         single = load_sample()

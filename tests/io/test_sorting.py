@@ -58,6 +58,7 @@ def written(path, kind="texts", n=N, seed=0, **options):
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part_bytes", [1 << 10, 1 << 13, 1 << 28])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_sorted_and_equal_ones_stay_in_their_order(kind, part_bytes, tmp_path, monkeypatch):

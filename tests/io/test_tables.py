@@ -478,6 +478,7 @@ def labels_of_text(folder, suffix, contents):
     return read_table(folder / "a.npy", labels=path).y
 
 
+@pytest.mark.slow
 @loop("place", [0, 2, 5])
 @loop("odd", ODD)
 @loop("usual", USUAL)
@@ -501,6 +502,7 @@ def test_an_odd_text_changes_no_other_label(tmp_path, suffix, usual, odd, place)
     assert (after[place] == "1") == bare
 
 
+@pytest.mark.slow
 @loop("place", [0, 2, 5])
 @loop("odd", ["\0", "", "1,2", "\U0010ffff", str(10**30), SECRET, "x" * 1_000_000, "\ufffd"])
 @loop("usual", USUAL)
@@ -662,6 +664,7 @@ def test_the_suffix_must_tell_the_format(tmp_path, suffix, other):
         refused(lambda: read_table(path), path.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["npy", "npz", "parquet"])
 @SAME_FOLDER
 @given(data=st.data())

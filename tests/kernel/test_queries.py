@@ -75,6 +75,7 @@ def moved(query, asked, rows, others):
     return sum(int(step) ** 2 for step in (values[0] - values[1]).ravel())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORST)
 def test_no_record_moves_a_query_further_than_its_reach_and_the_worst_one_nearly_so_far(name):
     query, asked, row, opposite = WORST[name]

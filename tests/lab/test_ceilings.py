@@ -8,6 +8,7 @@ from dppl.lab import NonPrivateLDA, NonPrivateLogisticRegression, NonPrivateNear
 CEILINGS = [NonPrivateNearestMean(), NonPrivateLDA(), NonPrivateLogisticRegression()]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.parametrize("model", CEILINGS, ids=repr)
 def test_scikit_learn_finds_a_well_behaved_classifier(model):

@@ -93,6 +93,7 @@ def test_a_row_is_named_by_what_is_not_the_default():
     assert tool.in_one_run(MeanPrototypes(ZCDP(1.0), ["a"])).key[0] == "`MeanPrototypes`, one run"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("configuration", tool.CONFIGURATIONS, ids=lambda configuration: " ".join(configuration.key))
 def test_every_configuration_runs_and_claims_what_its_row_says(configuration):
     found = configuration.audit(2)

@@ -39,6 +39,7 @@ def planted(change, folder):
     return ast.unparse(faulty)
 
 
+@pytest.mark.slow
 def test_every_fault_applies_to_one_place():
     wrong = []
     for mutant in mutate.MUTANTS:

@@ -44,3 +44,12 @@ def test_tuples_that_validate_are_those_of_the_types():
     assert literals(Rows) == set(ROWS)
     assert literals(Method) == set(BY_METHOD)
     assert literals(typing.get_type_hints(planning.plan_budget)["method"]) == {"auto", *BY_METHOD}
+
+
+def test_what_users_choose_among_has_ten_parameters_at_most():
+    """Research may ask for more: the probe and the streams' class sums, whose options the papers compare."""
+    research = {"LinearProbe", "ContinualPrototypes"} | {
+        kind.__name__ for kind in ESTIMATORS if ".lab." in kind.__module__
+    }
+    for kind in (*ESTIMATORS, PrivateSearch, PrivateClassifier):
+        assert len(inspect.signature(kind).parameters) <= 10 or kind.__name__ in research, kind

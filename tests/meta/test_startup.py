@@ -42,11 +42,13 @@ def model(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_the_package_alone_imports_nothing_heavy():
     assert not imported("import dppl; dir(dppl)") & {*HEAVY, "numpy", "rich", "typer"}
     assert "sklearn" in imported("import dppl; dppl.MeanPrototypes")  # the control
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--version", "--help"])
 def test_the_command_line_alone_imports_nothing_heavy(option):
     run = "from dppl.cli.main import run; run()"
@@ -55,6 +57,7 @@ def test_the_command_line_alone_imports_nothing_heavy(option):
     assert "numpy" in imported(run, "demo", "--help")  # the control
 
 
+@pytest.mark.slow
 def test_no_command_imports_scikit_learn_for_its_help():
     """All in one process."""
     modules = {module if "." in module else f"dppl.cli.{module}" for module, _ in COMMANDS.values()}
@@ -63,6 +66,7 @@ def test_no_command_imports_scikit_learn_for_its_help():
     assert "numpy" in found  # the control: they were imported
 
 
+@pytest.mark.slow
 def test_loading_and_predicting_import_neither_a_database_nor_tables(model):
     use = "import sys, dppl, numpy; dppl.load(sys.argv[1]).predict(numpy.eye(2))"
     # scikit-learn imports pandas, and pandas pyarrow, where they are installed.
@@ -107,6 +111,7 @@ def test_what_does_not_exist_is_missed_as_ever(module):
         module.Prototypes  # noqa: B018 (looking it up is the test)
 
 
+@pytest.mark.slow
 def test_a_star_brings_all_exports():
     names = imported_names("from dppl import *; print(*dir())")
     assert set(dppl.__all__) <= set(names)

@@ -95,6 +95,7 @@ def test_the_cost_of_a_selection_is_its_epsilon():
         model.spend("softmax", PureDP(0.7))
 
 
+@pytest.mark.slow
 @needs_measurements
 @pytest.mark.parametrize(("method", "public"), list(LAWS))
 def test_the_constants_are_those_of_the_committed_measurements(method, public):

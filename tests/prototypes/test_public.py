@@ -80,6 +80,7 @@ def test_the_selection_follows_the_exact_utilities(data):
     assert ((counts - wrong) ** 2 / wrong).sum() > stats.chi2.isf(ALARM, 8)
 
 
+@pytest.mark.slow
 def test_a_class_without_records_gets_a_uniform_draw(data):
     X, y, public = data
     drawn = [

@@ -408,6 +408,7 @@ def in_floats(X, y, noise, public, budget):
     return W, m, 1.5 * g * max(0, 1 - limit * sd_last**2 / (g @ g)) / (n * pi.min())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [1e-5, 0.05, 1.0, 200.0, 1e5])
 @pytest.mark.parametrize("with_public", [True, False])
 @pytest.mark.parametrize("sizes", [(300, 300, 300), (300, 300, 30), (300, 15)])
@@ -620,6 +621,7 @@ def test_extremes_of_pools_and_budgets(pool, budget):
         assert model.score(X, y) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [ZCDP(1e-9), ZCDP(0.5), ZCDP(1e6)])
 @pytest.mark.parametrize("n_classes", [1, 2, 300])
 @pytest.mark.parametrize("kind", ["no records", "one record", "equal rows", "zero rows", "one class", "usual"])

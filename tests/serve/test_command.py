@@ -135,6 +135,7 @@ def test_without_an_encoder_embeddings_alone(animals):
         assert client.post(embeddings=np.asarray(row).tolist()).json()["predictions"][0]["label"] == "cat"
 
 
+@pytest.mark.slow
 def test_the_core_does_without():
     program = "import sys, dppl.cli.serve; from dppl.serve import *"
     code = program + "; print({'fastapi', 'starlette', 'uvicorn'} & set(sys.modules))"

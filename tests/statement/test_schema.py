@@ -97,6 +97,7 @@ def test_the_schema_is_one():
     Draft202012Validator.check_schema(SCHEMA)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_statements_of_all_models_are_valid(name, statements):
     VALIDATOR.validate(statements[name])

@@ -219,6 +219,7 @@ def test_texts_that_cannot_be_used_are_left_out_with_their_labels(letters):
     assert SECRET not in str(found)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("letters")
 @pytest.mark.parametrize("method", ["auto", "mean", "softmax"])
 @pytest.mark.parametrize("item", UNUSABLE_TEXTS, ids=range(len(UNUSABLE_TEXTS)))

@@ -59,7 +59,7 @@ def weights(sums: Float, variances: Float, evidence: Float, axes: Axes | None) -
     """
     dim = sums.shape[1]
     if axes is None:
-        return sums / _lengths(sums, variances, np.ones(dim), _told_apart(sums, variances, evidence))[:, None]
+        return sums / _lengths(sums, variances, np.ones(dim), _share_of_noise(sums, variances, evidence))[:, None]
     along = sums @ axes.directions
     believed = axis_filter(along / np.sqrt(variances)[:, None], 1.0, axes.spectrum)
     inverse = 1 / (_PUBLIC_SHARE * dim * axes.spectrum + 1 - _PUBLIC_SHARE)
@@ -70,7 +70,7 @@ def weights(sums: Float, variances: Float, evidence: Float, axes: Axes | None) -
     return np.asarray(result @ axes.directions.T)
 
 
-def _told_apart(sums: Float, variances: Float, evidence: Float) -> Float:
+def _share_of_noise(sums: Float, variances: Float, evidence: Float) -> Float:
     """Return the share of its noise that may be taken off each sum's length, where nothing public tells of directions.
 
     All of it for a class that holds records. One that seems not to is left longer, but by no more than classes with

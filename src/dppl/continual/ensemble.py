@@ -83,18 +83,6 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     ----------
     .. [1] Tobaben, Klasson, Li, Solin, Honkela (2024), Differentially private continual learning using pre-trained
        models, arXiv:2411.04680v2, Algorithm A5, equation A3. Here the encoder is frozen: a head is one linear layer.
-
-    Examples
-    --------
-    >>> from dppl import ApproxDP
-    >>> from dppl.continual import ContinualEnsemble
-    >>> from dppl.io import load_sample
-    >>> sample = load_sample()
-    >>> model = ContinualEnsemble(ApproxDP(1, 1e-6), classes=sample.classes, head_options={"steps": 10})
-    >>> for task in (slice(0, 700), slice(700, None)):
-    ...     model = model.partial_fit(sample.X[task], sample.y[task])
-    >>> model.coef_.shape[:2], bool(model.score(sample.X_test, sample.y_test) > 0.5)
-    ((10, 2), True)
     """
 
     coef_: Float = field(init=False)
@@ -172,12 +160,6 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     def _sharpness(self) -> float:
         return _SHARPNESS if self.scores == "normalised" else 1.0
 
-    def _rows(self, features: NDArray[np.float32], number: int) -> Float:
-        """Return what a head multiplies by its weights."""
-        if self.centers_ is not None:
-            features = Lattice(self.lattice_.dim, center=self.centers_[:, number]).features(features)
-        return features.astype(np.float64)
-
     def _layer(self, number: int) -> tuple[Float, Float]:
         """Return the weights and intercepts of a head, as they are combined with others."""
         coef = self.coef_[:, number]
@@ -190,9 +172,10 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
 
     def _logits(self, features: NDArray[np.float32], number: int) -> Float:
         """Return what a head says of the classes that it speaks for."""
-        weights, offsets = self._layer(number)
-        own = self.allowed_[:, number]
-        return np.asarray(self._rows(features, number) @ weights[own].T + offsets[own])
+        (weights, offsets), own = self._layer(number), self.allowed_[:, number]
+        if self.centers_ is not None:
+            features = Lattice(self.lattice_.dim, center=self.centers_[:, number]).features(features)
+        return np.asarray(features.astype(np.float64) @ weights[own].T + offsets[own])
 
 
 def normalised(coef: Float) -> Float:

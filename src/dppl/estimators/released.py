@@ -106,11 +106,6 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         unusable : {"error", "empty"}, default="error"
             What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them None in an
             array of objects.
-
-        Raises
-        ------
-        InputError
-            As `decision_function`.
         """
         codes = self._scores(X, unusable, _codes)
         return labels_of(codes, self.classes_, codes < 0, unusable)
@@ -142,10 +137,8 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
 
         Raises
         ------
-        InputError
-            As `decision_function`.
-        ParameterError
-            If `shares` are no frequencies of the classes, or those of the data were not released.
+        InputError, ParameterError
+            As `decision_function`; also if `shares` are no frequencies, or those of the data were not released.
         """
         offsets = self._log_shares(shares)
         return self._scores(X, unusable, partial(_probabilities, sharpness=self._sharpness(), offsets=offsets))
@@ -159,11 +152,6 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         y : array-like of shape (n,)
             True labels; a number and its text name the same class.
         sample_weight : array-like of shape (n,), default=None
-
-        Raises
-        ------
-        InputError
-            As `predict`.
         """
         scores = self._scores(X)
         truth = reading.class_codes(reading.as_labels(y, scores), self.classes_, "ignore")

@@ -35,13 +35,7 @@ class Reported:
         Returns
         -------
         dppl.statement.Report
-
-        Raises
-        ------
-        NotFittedError
-            If nothing was fitted.
-        InputError, LedgerError, ParameterError
-            As `dppl.statement.make_report`.
+            As of `dppl.statement.make_report`.
         """
         # By name, because a report knows all layers above this one.
         return import_module("dppl.statement").make_report(self, results=results, ledger=ledger, public=public, by=by)

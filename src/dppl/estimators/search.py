@@ -85,7 +85,6 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         Its noisy score: a number of records for ``"accuracy"``, a share for ``"balanced"``. Safe to publish.
     guarantee_ : Guarantee
         What the whole search promises.
-    classes_ : ndarray of shape (n_classes,)
 
     Notes
     -----

@@ -276,6 +276,15 @@ def plan_budget(
         expected, classes = float(measured.balanced.mean()), setting.measured_rows(sizes, measured)
         low, high = _range(measured.balanced)
     depends_on_names = measured is None and chosen == "softmax"
+    # What a ledger is charged follows from the measurements that a fit declares; a pure cost stands first where it is
+    # paid.
+    rows_of_pool = PublicData(np.eye(1, n_features)) if chosen == "public" else None
+    estimator: Any = BY_METHOD[chosen].load()(budget, classes=range(n_classes), public=rows_of_pool)
+    costs = estimator.plan(n_features).guarantee.costs()
+    pure = {"epsilon": total_epsilon(costs)} if isinstance(budget, PureDP) else {}
+    # Twice the budget is twice its first parameter; delta stays.
+    (first, spent), *rest = budget.to_dict().items()
+    twice = type(budget)(**{first: 2 * spent, **dict(rest)})
     return BudgetPlan(
         budget=budget,
         method=chosen,
@@ -292,11 +301,11 @@ def plan_budget(
         classes=classes,
         curve=setting.curve(sizes),
         needed=setting.needed(sizes),
-        twice_the_budget=replace(setting, spend=model.spend(chosen, _twice(budget))).gain(sizes),
+        twice_the_budget=replace(setting, spend=model.spend(chosen, twice)).gain(sizes),
         twice_the_records=setting.gain(2 * sizes),
         describe=describe,
         otherwise=of("names" if describe == "none" else "none").gain(sizes) if depends_on_names else None,
-        cost=_cost(budget, chosen, n_classes, n_features),
+        cost={**pure, "mu": total_mu(costs), "rho": total_rho(costs)},
         rehearsed=0 if measured is None else runs,
     )
 
@@ -416,7 +425,11 @@ class _Setting:
         most = math.log(_MOST_RECORDS)
         if excess(0) >= 0:
             return 1
-        return None if excess(most) < 0 else _two_digits(math.exp(brentq(excess, 0, most)))
+        if excess(most) < 0:
+            return None
+        number = math.exp(brentq(excess, 0, most))
+        step = 10 ** max(0, math.floor(math.log10(number)) - 1)
+        return int(math.ceil(number / step) * step)
 
 
 def _n_features(n_features: int | None, encoder: str | None, rows: NDArray[Any] | None) -> int:
@@ -447,21 +460,6 @@ def _method(method: str, budget: Budget, n_public: int) -> str:
     return chosen
 
 
-def _cost(budget: Budget, method: str, n_classes: int, n_features: int) -> dict[str, float]:
-    """Return what the releases of a fit cost together, as its guarantee says; a pure cost first where that is paid."""
-    public = PublicData(np.eye(1, n_features)) if method == "public" else None
-    estimator: Any = BY_METHOD[method].load()(budget, classes=range(n_classes), public=public)
-    costs = estimator.plan(n_features).guarantee.costs()
-    pure = {"epsilon": total_epsilon(costs)} if isinstance(budget, PureDP) else {}
-    return {**pure, "mu": total_mu(costs), "rho": total_rho(costs)}
-
-
-def _twice(budget: Budget) -> Budget:
-    """Return the budget with twice its first parameter; delta stays."""
-    (name, value), *rest = budget.to_dict().items()
-    return type(budget)(**{name: 2 * value, **dict(rest)})
-
-
 def _gain(what: str, gain: Gain) -> str:
     return (
         f"{what}: balanced accuracy {gain.balanced_accuracy:.2f}, recall of the smallest class "
@@ -473,9 +471,3 @@ def _range(values: Float) -> tuple[float, float]:
     """Return the mean less and plus two standard deviations, within 0 and 1."""
     around = 2 * float(values.std(ddof=1)) if len(values) > 1 else 0.0
     return max(0.0, float(values.mean()) - around), min(1.0, float(values.mean()) + around)
-
-
-def _two_digits(number: float) -> int:
-    """Round up to two digits."""
-    step = 10 ** max(0, math.floor(math.log10(number)) - 1)
-    return int(math.ceil(number / step) * step)

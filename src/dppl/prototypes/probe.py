@@ -53,16 +53,6 @@ class LinearProbe(GradientClassifier):
     .. [1] Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang (2016), arXiv:1607.00133, Algorithm 1.
     .. [2] DPPL-v1 (arXiv:2406.08039), section 5 and appendix D.2: full-batch linear probing as comparison.
     .. [3] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
-
-    Examples
-    --------
-    >>> from dppl import ApproxDP
-    >>> from dppl.prototypes import LinearProbe
-    >>> from dppl.io import load_sample
-    >>> sample = load_sample()
-    >>> model = LinearProbe(ApproxDP(1, 1e-6), classes=sample.classes, steps=10).fit(sample.X, sample.y)
-    >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
-    True
     """
 
     clip: float = 1.0

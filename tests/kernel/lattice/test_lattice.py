@@ -30,6 +30,7 @@ def variants(n_features):
     ]
 
 
+@pytest.mark.slow
 @given(embeddings)
 def test_no_row_is_longer_than_the_scale(X):
     for lattice in variants(X.shape[1]):
@@ -38,6 +39,7 @@ def test_no_row_is_longer_than_the_scale(X):
         assert all(Fraction(int(norm)) <= Fraction(127**2 * lattice.dim, 16) for norm in (q**2).sum(axis=1))
 
 
+@pytest.mark.slow
 @given(embeddings, st.randoms(use_true_random=False))
 def test_a_row_is_mapped_the_same_in_any_company(X, random):
     for lattice in variants(X.shape[1]):

@@ -45,6 +45,7 @@ def draw_counts(mechanism, utilities, n, source=SYSTEM):
     return np.bincount([mechanism.select(utilities, source)[0] for _ in range(n)], minlength=len(utilities))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "source", "n"),
     [(0.1, SYSTEM, 1500), (1.0, SYSTEM, 6000), (4.0, SYSTEM, 1500), (1.0, SeededRandomness(1), 6000)],
@@ -59,6 +60,7 @@ def test_one_selection_has_the_exact_law(epsilon, source, n):
         assert not chi_square_holds(counts, probabilities(UTILITIES, 1.2, 7))
 
 
+@pytest.mark.slow
 def test_the_law_agrees_with_opendp_under_zcdp():
     """OpenDP's noisy max is the exponential mechanism under zCDP; two samples, one law."""
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=True)
@@ -167,6 +169,7 @@ def test_the_published_weighting_fails_the_same_test():
     assert after[0, 1] > 0.0  # possible for one neighbour, impossible for the other: no finite epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("utilities", "size"), [([5, 1, 3, 3, 2], 2), ([9, 2, 7, 7, 7, 0], 3)])
 def test_a_set_has_the_exact_law(utilities, size):
     utilities = np.array(utilities)
@@ -320,6 +323,7 @@ EXACT_CASES = [
 CUTS = [[], [2], [1, 2, 3], [0, 0, 3]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sensitivity", [2, 9])
 @loop("cuts", CUTS)
 @loop("size, utilities", EXACT_CASES)
@@ -350,6 +354,7 @@ def forget_the_best_of_parts(tally, best, width):
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("merge", [forget_the_fall, forget_the_best_of_parts])
 def test_wrong_merges_are_caught(tiny, monkeypatch, merge):
     def assert_all():
@@ -363,6 +368,7 @@ def test_wrong_merges_are_caught(tiny, monkeypatch, merge):
         assert_all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3])
 def test_parts_do_not_change_the_law(size):
     utilities = np.array([5, 1, 3, 3, 2, 5, 0])

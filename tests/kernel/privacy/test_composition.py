@@ -361,6 +361,7 @@ def test_what_is_used_of_dp_accounting_keeps_the_count():
     assert epsilons == pytest.approx([epsilons[2]] * 3, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "budget", "accounting"),
     [

@@ -339,6 +339,7 @@ def test_the_quick_configuration_needs_nothing_but_dppl():
     assert len({cell.method for cell in cells}) > 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["assistant", "examples", "few", "images", "paper", "text"])
 def test_built_in_configurations_lack_nothing_but_their_data(name, monkeypatch, tmp_path):
     assert name in built_in_names()

@@ -126,7 +126,7 @@ def test_every_figure_that_the_results_allow_is_drawn(report, drawn):
 
 
 @pytest.fixture
-def drawn(monkeypatch):
+def compared(monkeypatch):
     """Panels of the figures that compare settings: label and values of each line, by title."""
     kept, draw = [], comparisons.draw
 
@@ -138,13 +138,13 @@ def drawn(monkeypatch):
     return kept
 
 
-def test_steps_of_coinpress_are_drawn_for_the_largest_classes_from_old_results_too(report, drawn):
+def test_steps_of_coinpress_are_drawn_for_the_largest_classes_from_old_results_too(report, compared):
     steps, old = {"radius": [4.0, 3.0, 1.0], "norm": [1.0, 1.2]}, {"norm": [3.0, 1.2]}
     cells = [record("coinpress", 0.5, seed=s, ir=1, coinpress=traced) for s, traced in enumerate((steps, old))]
     _, text, _ = report(
         [*cells, record("coinpress", 0.5, ir=100.0, coinpress={"radius": [9.0] * 3, "norm": [9.0] * 2})]
     )
-    (panels,) = [panels for panels in drawn if "norm of the estimate" in panels]
+    (panels,) = [panels for panels in compared if "norm of the estimate" in panels]
     radii = panels["radius of the ball after each step"]
     assert radii == {"mu 1 (epsilon 4.887)": {0: [4.0], 1: [3.0], 2: [1.0]}}
     assert panels["norm of the estimate"] == {"mu 1 (epsilon 4.887)": {1: [2.0], 2: [1.2]}}
@@ -223,12 +223,12 @@ def test_starts_are_named_and_stand_in_order(report):
     assert set(default_settings(frame(cells))["wrong"]) == {""}
 
 
-def test_wrong_examples_have_a_figure_beside_the_start_from_zero_on_the_same_rows(report, drawn):
+def test_wrong_examples_have_a_figure_beside_the_start_from_zero_on_the_same_rows(report, compared):
     cells = starts(
         None, Examples(5, used=False), Examples("names"), Examples("names", "half"), Examples(5), Examples(1)
     )
     folder, text, _ = report([*cells, *starts(Examples(5, "permuted")), record("mean", ir=100.0)])
-    names, five = (next(panels for panels in drawn if f"{wrong} " in str(panels)) for wrong in ("wrong", "permuted"))
+    names, five = (next(panels for panels in compared if f"{wrong} " in str(panels)) for wrong in ("wrong", "permuted"))
     kinds = (
         (names, ("", ", from names", ", from names, half of them wrong")),
         (five, (", 5 rows a class left out", ", from 5 examples a class", ", from 5 examples a class, permuted")),
@@ -359,7 +359,7 @@ def test_notions_with_one_position_share_a_column_and_no_row(report):
     assert "| Nearest class mean (not private) | none |" in text
 
 
-def test_figures_of_several_notions_have_a_line_for_each(report, drawn):
+def test_figures_of_several_notions_have_a_line_for_each(report, compared):
     steps = {"norm": [1.0, 2.0]}
     cells = [record("coinpress", budget=budget, coinpress=steps) for budget in ({"mu": 2.0}, {"rho": 2.0})]
     cells += [
@@ -370,7 +370,7 @@ def test_figures_of_several_notions_have_a_line_for_each(report, drawn):
     ]
     report(cells)
     labels = {"mu 2 (epsilon 11), Gaussian DP", "mu 2 (epsilon 11), zCDP"}
-    found = [next(iter(panels.values())) for panels in drawn]
+    found = [next(iter(panels.values())) for panels in compared]
     assert sum(set(values) == labels for values in found) == 2
     assert {"IR = 1, Gaussian DP": {2.0: [2]}, "IR = 1, zCDP": {2.0: [5]}} in found
 
@@ -451,35 +451,22 @@ def test_a_partial_file_makes_a_report_and_failures_are_listed(report):
     assert "&lt;b&gt;" in page
 
 
-def test_a_long_report_begins_with_links_to_its_parts(report):
-    _, text, page = report(record(data=name) for name in ("a", "b[1]", "c"))
-    links = re.findall(r"^ *- \[(.*)\]\(#(part-\d+)\)$", text, re.MULTILINE)
-    tasks = [title for title, _ in links].index("a, one")
-    assert [title for title, _ in links[tasks : tasks + 6]] == [
-        title for name in ("a", r"b\[1\]", "c") for title in (f"{name}, one", "Balanced test accuracy: IR = 1")
+def test_a_long_page_begins_with_links_to_its_parts(report):
+    _, _, page = report(record(data=name) for name in ("a", "b[1]", "c"))
+    links = re.findall(r'<a href="#(part-\d+)">(.*?)</a>', page)
+    tasks = [title for _, title in links].index("a, one")
+    titles = [title.replace("\N{NO-BREAK SPACE}", " ") for _, title in links[tasks : tasks + 6]]
+    assert titles == [
+        title for name in ("a", "b[1]", "c") for title in (f"{name}, one", "Balanced test accuracy: IR = 1")
     ]
-    assert text.index("- [Winner") < text.index("## Winner")
-    for target in (target for _, target in links):
-        assert text.count(f'<a id="{target}"></a>') == page.count(f'id="{target}"') == 1
-        assert f'href="#{target}"' in page
+    for target, _ in links:
+        assert page.count(f'id="{target}"') == 1
 
 
 def test_a_short_report_needs_no_links(report):
     _, text, page = report([record()])
     assert "](#" not in text
     assert "<nav>" not in page
-
-
-def test_captions_say_what_the_heads_of_their_tables_show(report):
-    budgets = ({"mu": 1.0}, {"epsilon": 2.0, "delta": 1e-5}, {"epsilon": 1.0})
-    _, text, _ = report(record("public", data=f"d{n}", budget=budget) for n, budget in enumerate(budgets))
-    captions = re.findall(r"^\*\*Balanced test accuracy: d\d.*Budgets: (.*)$", text, re.MULTILINE)
-    heads = re.findall(r"^\| method \| guarantee \| public rows \| (.*) \|$", text, re.MULTILINE)
-    assert [re.sub(r"[\d.]+", "", head) for head in heads] == [
-        "mu  (epsilon )", "epsilon  at delta e- (mu )", "pure epsilon  (at mu )",
-    ]  # fmt: skip
-    begins = ("mu, and in brackets its epsilon at delta = 1e-6.", "epsilon and delta, and", "pure epsilon, and")
-    assert [caption.startswith(begin) for caption, begin in zip(captions, begins, strict=True)] == [True] * 3
 
 
 def test_a_file_without_a_finished_cell_makes_none(report):
@@ -498,14 +485,14 @@ def test_k_of_one_is_never_left_out():
     assert default_settings(frame(cells))["k"].tolist() == [1, 5]
 
 
-def test_the_best_k_may_be_one_by_public_of_the_same_pool_and_parameters(report, drawn):
+def test_the_best_k_may_be_one_by_public_of_the_same_pool_and_parameters(report, compared):
     cells = [
         record("public", 0.9, pool=NEAR, parameters={"lattice__pool": 2}),
         record("public", 0.9, pool=Pool("near", rows=9)),
     ]
     cells += [record("public-topk", k / 10, pool=NEAR, parameters={"n_prototypes": k}) for k in (2, 5)]
     report([*cells, record("public", 0.4, pool=NEAR), record("public", 0.6, pool=NEAR, e=2.0)])
-    assert {"": {"IR = 1": {1.0: [5], 2.0: [1]}}} in drawn
+    assert {"": {"IR = 1": {1.0: [5], 2.0: [1]}}} in compared
 
 
 PRIVATE = [name for name, method in METHODS.items() if method.private]

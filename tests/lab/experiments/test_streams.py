@@ -465,7 +465,6 @@ def test_the_report_shows_tasks_budgets_time_and_storage(run, report):
     assert "CoinPress" not in text
     assert "Total mu" not in text  # a record is in one task
     assert "model of all tasks at once, drawn with other noise: blobs, none" in text
-    assert "Budgets: epsilon and delta, and in brackets the mu of Gaussian noise that they allow, rounded up" in text
     assert "tuned" not in text
     assert "DPPL-Public" not in text
     (row,) = [line for line in text.splitlines() if line.startswith("| blobs, none") and "told" not in line]

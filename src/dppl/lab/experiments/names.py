@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -58,37 +58,15 @@ def budget_name(budget: Mapping[str, float] | None) -> str:
     """
     if budget is None:
         return ""
-    mu, kind = position(budget), _kind(budget)
-    if kind == NON_PRIVATE:
+    mu = position(budget)
+    if budget == {"mu": NO_NOISE}:
         return NON_PRIVATE
-    if kind == "mu":
+    if "epsilon" not in budget:
         return f"mu {rounded_up(mu)} (epsilon {epsilon_name(mu)})"
-    if kind == "delta":
+    if "delta" in budget:
         delta = f"{budget['delta']:g}".replace("e-0", "e-")
         return f"epsilon {budget['epsilon']:g} at delta {delta} (mu {rounded_up(mu, 4)})"
     return f"pure epsilon {budget['epsilon']:g} (at mu {rounded_up(mu, 4)})"
-
-
-def budgets_note(budgets: Iterable[Mapping[str, float] | None]) -> str:
-    """Say how `budget_name` names budgets of these kinds.
-
-    >>> budgets_note([{"epsilon": 2.0, "delta": 1e-6}, None])
-    'Budgets: epsilon and delta, and in brackets the mu of Gaussian noise that they allow, rounded up.'
-    """
-    texts = {
-        "mu": f"mu, and in brackets its {AT_DELTA}",
-        "delta": "epsilon and delta, and in brackets the mu of Gaussian noise that they allow, rounded up",
-        "epsilon": "pure epsilon, and in brackets the mu at which it stands in figures",
-        NON_PRIVATE: f"{NON_PRIVATE}, which is mu = {NO_NOISE:g}",
-    }
-    kinds = {_kind(budget) for budget in budgets if budget is not None}
-    return f"Budgets: {'; '.join(text for kind, text in texts.items() if kind in kinds)}." if kinds else ""
-
-
-def _kind(budget: Mapping[str, float]) -> str:
-    if budget == {"mu": NO_NOISE}:
-        return NON_PRIVATE
-    return "delta" if "delta" in budget else "epsilon" if "epsilon" in budget else "mu"
 
 
 def epsilon_name(mu: float) -> str:

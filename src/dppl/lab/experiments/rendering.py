@@ -66,29 +66,10 @@ def slug(*names: str) -> str:
     return "-".join(re.findall(r"[^\W_]+", "-".join(names).lower()))
 
 
-def _contents(parts: Sequence[Part]) -> dict[int, str]:
-    """Return where headings and tables stand, with their titles; nothing of a report that has few tables."""
-    if sum(isinstance(part, Table) for part in parts) <= _FEW:
-        return {}
-    titles: dict[int, str] = {}
-    heading = ""
-    for place, part in enumerate(parts):
-        if isinstance(part, Heading) and part.level > 1:
-            titles[place] = heading = part.text
-        elif isinstance(part, Table):
-            titles[place] = part.title.removesuffix(".").replace(f": {heading}, ", ": ")
-    return titles
-
-
 def to_markdown(parts: Sequence[Part]) -> str:
     """Return the report as Markdown."""
-    contents = {place: re.sub(r"([][])", r"\\\1", title) for place, title in _contents(parts).items()}
-    links = [f"{'  ' * isinstance(parts[place], Table)}- [{title}](#part-{place})" for place, title in contents.items()]
     blocks = []
-    for place, part in enumerate(parts):
-        # A long report has links to its tables, before the first of them.
-        if place in contents:
-            blocks += ["\n".join(links)] * (place == min(contents)) + [f'<a id="part-{place}"></a>']
+    for part in parts:
         match part:
             case Heading(text, level):
                 blocks.append(f"{'#' * level} {text}")
@@ -108,7 +89,15 @@ def _pipes(cells: Sequence[str]) -> str:
 
 def to_html(parts: Sequence[Part], folder: Path) -> str:
     """Return the report as one HTML page, with the figures' PNG files in `folder` inside."""
-    contents = _contents(parts)
+    # A long page has links to its headings and tables, before the first of them.
+    contents: dict[int, str] = {}
+    if sum(isinstance(part, Table) for part in parts) > _FEW:
+        heading = ""
+        for place, part in enumerate(parts):
+            if isinstance(part, Heading) and part.level > 1:
+                contents[place] = heading = part.text
+            elif isinstance(part, Table):
+                contents[place] = part.title.removesuffix(".").replace(f": {heading}, ", ": ")
 
     def inline(text: str) -> Markup:
         escaped = re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", str(escape(text)))

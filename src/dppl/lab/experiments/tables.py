@@ -9,7 +9,7 @@ from statistics import fmean, median, stdev
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.lab.experiments.figures import Line
 from dppl.lab.experiments.frame import Frame, by, lines, ratios
-from dppl.lab.experiments.names import budgets_note, rounding_aside
+from dppl.lab.experiments.names import rounding_aside
 from dppl.lab.experiments.rendering import Heading, Part, Table
 from dppl.metrics import difference_error, is_ahead
 
@@ -32,11 +32,10 @@ def winners(rows: Frame) -> Iterator[Part]:
     yield Heading("Winner per setting and budget")
     yield Table(
         "Best private method by mean balanced test accuracy.",
-        "Among methods under add-remove with nothing tuned on private records. "
-        f"{budgets_note(cell['budget'] for cell in rows['cell'])} A "
-        "winner is named with its mean and, in brackets, how far the next one is behind, ± the standard error of that "
-        "difference; none where it is below two standard errors, or known from one seed alone. Chosen by looking at "
-        "test records, so no guarantee covers a choice by this table.",
+        "Among methods under add-remove with nothing tuned on private records. A winner is named with its mean and, in "
+        "brackets, how far the next one is behind, ± the standard error of that difference; none where it is below two "
+        "standard errors, or known from one seed alone. Chosen by looking at test records, so no guarantee covers a "
+        "choice by this table.",
         ("data set", "encoder", "budget", *names),
         [
             (*task, budget, *(_winner(ratios(group).get(name), mu) for name in names))
@@ -98,7 +97,7 @@ def metric_tables(task: tuple[str, ...], rows: Frame, metric: str, title: str, *
             return mean + ("" if len(values) == usual else f" ({len(values)})")
 
         note = f"{_MEANS} Seeds: {listed}; {usual} of them, or n where (n) stands."
-        yield _by_budget(task, group, metric, title, (note, *([_BOLD] if bold else [])), text)
+        yield _by_budget(task, group, metric, title, f"{note} {_BOLD}" if bold else note, text)
 
 
 def _leading(several: Sequence[Line], mu: float) -> Iterator[Line]:
@@ -118,7 +117,7 @@ def costs(task: tuple[str, ...], rows: Frame, title: str) -> Iterator[Table]:
         return rounded_up(rounding_aside(max(one.values[mu])), 4) if mu in one.values else _NONE
 
     for group in ratios(rows).values():
-        yield _by_budget(task, group, "total_mu", title, ("Rounded up.",), text)
+        yield _by_budget(task, group, "total_mu", title, "Rounded up.", text)
 
 
 def _by_budget(
@@ -126,7 +125,7 @@ def _by_budget(
     group: Frame,
     metric: str,
     title: str,
-    notes: tuple[str, ...],
+    note: str,
     text: Callable[[Line, float], str],
 ) -> Table:
     """Make a table with a row for each method and a column for each budget."""
@@ -144,7 +143,7 @@ def _by_budget(
 
     return Table(
         f"{title}: {', '.join(task)}, {first['ratio_name']}{short}.",
-        " ".join([notes[0], budgets_note(cell["budget"] for cell in group["cell"]), *notes[1:]]),
+        note,
         ("method", "guarantee", "public rows", *budgets.values()),
         [(*heads(one), *(text(one, mu) for mu in budgets)) for one in lines(group, metric, name)],
     )
