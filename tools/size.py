@@ -6,22 +6,22 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1775,
+    ".": 1648,
     "audit": 944,
     "cli": 3414,
     "continual": 1279,
     "encoders": 2072,
     "estimators": 2063,
-    "export": 898,
-    "finetune": 2259,
+    "export": 851,
+    "finetune": 2004,
     "io": 4169,
-    "kernel": 7100,
+    "kernel": 6960,
     "lab": 5592,
     "planning": 694,
     "prototypes": 1214,
-    "serve": 1474,
-    "statement": 1518,
-    "training": 1107,
+    "serve": 1281,
+    "statement": 1446,
+    "training": 1066,
 }
 
 

@@ -62,7 +62,6 @@ _PACKAGES = (
     "lab",
     "planning",
     "prototypes",
-    "serve",
     "statement",
     "testing",
     "training",

@@ -894,10 +894,10 @@ def test_finetuning_reads_the_images(network_folders, trace):
 
 @pytest.mark.parametrize("way", LEAKS_OF_FINETUNING)
 def test_a_leak_of_finetuning_is_noticed(way, network_folders, assert_same_finetuning, monkeypatch):
-    from dppl.finetune import DPTrainer
+    from dppl.finetune.trainer import DPTrainer
 
     told = []
-    whole = DPTrainer._train
+    whole = DPTrainer.train
 
     def train(self, records, plan, **options):
         whole(self, records, plan, **options)
@@ -905,7 +905,7 @@ def test_a_leak_of_finetuning_is_noticed(way, network_folders, assert_same_finet
         LEAKS_OF_FINETUNING[way](len(records.labels))
         return self
 
-    monkeypatch.setattr(DPTrainer, "_train", train)
+    monkeypatch.setattr(DPTrainer, "train", train)
     pair = network_folders(raw_neighbours(*ITEMS["good"]))
     with pytest.raises(AssertionError, match="Trace"):
         assert_same_finetuning(pair, FINETUNINGS["in mu"])

@@ -87,7 +87,7 @@ def test_several_tasks(scores, reader):
     for names in (["a", "b"], ["b", "c"]):
         model.partial_fit(rng.normal(size=(30, 6)), np.resize(names, 30), task_classes=names)
     if reader is by_skops:
-        with pytest.raises(InputError, match="2 tasks together, which no part of scikit-learn does"):
+        with pytest.raises(InputError, match="2 tasks, which no part of scikit-learn does"):
             reader(model)
         return
     found = agree(reader, model, rng.normal(size=(50, 6)).astype(np.float32))

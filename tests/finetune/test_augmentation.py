@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from dppl import GaussianDP
-from dppl.finetune import DPTrainer, select_weights
+from dppl.finetune import select_weights
 from dppl.finetune.gradients import RADIUS
 from dppl.kernel.mechanisms import Randomness
 from dppl.kernel.records import HeldRecords
+from finetune.conftest import Trainer
 
 N, DIM = 100, 8
 SOURCES = ("torch", "python", "numpy")
@@ -54,7 +55,7 @@ def seeded(torch):
 def trainer(torch, augment, **options):
     module = torch.nn.Sequential(torch.nn.Linear(DIM, 2))
     selection = select_weights(module, ("head",))
-    return DPTrainer(module, selection, GaussianDP(1.0), steps=2, batch_size=N, augment=augment, block=16, **options)
+    return Trainer(module, selection, GaussianDP(1.0), steps=2, batch_size=N, augment=augment, block=16, **options)
 
 
 def longest_change(torch, augment, source, seed):

@@ -12,8 +12,10 @@ from safetensors.numpy import save
 
 from dppl import GaussianDP, Ledger
 from dppl.errors import InputError, ModelFileError, ParameterError
-from dppl.finetune import DPTrainer, SparseFinetuner, select_weights, tensor_file
+from dppl.finetune import SparseFinetuner, select_weights, tensor_file
 from dppl.finetune.checkpoint import Checkpoint
+from finetune.conftest import Trainer
+from loops import loop
 from overhearing import overheard
 
 MODEL, CHECKPOINT = "dppl_finetune", "dppl_checkpoint"
@@ -31,9 +33,7 @@ def model_file(net, images, tmp_path):
 
 
 def trainer(net, **options):
-    return DPTrainer(
-        net, select_weights(net, ("head",)), GaussianDP(1.0), **{"steps": 4, "batch_size": 40.0, **options}
-    )
+    return Trainer(net, select_weights(net, ("head",)), GaussianDP(1.0), **{"steps": 4, "batch_size": 40.0, **options})
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def without(*keys):
     return change
 
 
-@pytest.mark.parametrize(
+@loop(
     "change",
     [
         *(without(name) for name in ("format", "estimator", "encoder", "module", "parameters", "classes", "guarantee")),
@@ -179,14 +179,16 @@ def without(*keys):
     ],
 )
 def test_forged_descriptions_of_a_model_are_refused(net, model_file, change):
+    original = model_file.read_bytes()
     forged(model_file, MODEL, lambda fields: None)
     SparseFinetuner.load(model_file, net)
     forged(model_file, MODEL, change)
     with pytest.raises(ModelFileError):
         SparseFinetuner.load(model_file, net)
+    model_file.write_bytes(original)
 
 
-@pytest.mark.parametrize(
+@loop(
     "tensors",
     [
         lambda found: {},
@@ -201,9 +203,11 @@ def test_forged_descriptions_of_a_model_are_refused(net, model_file, change):
     ],
 )
 def test_forged_weights_of_a_model_are_refused(net, model_file, tensors):
+    original = model_file.read_bytes()
     forged(model_file, MODEL, lambda fields: None, tensors)
     with pytest.raises(ModelFileError):
         SparseFinetuner.load(model_file, net)
+    model_file.write_bytes(original)
 
 
 def test_a_model_whose_kept_head_has_other_outputs_predicts_nothing(net, images, tmp_path):
@@ -244,8 +248,8 @@ def test_other_files_are_neither_models_nor_checkpoints(net, images, tmp_path, c
     assert not heard
 
 
-@pytest.mark.parametrize(
-    ("change", "tensors"),
+@loop(
+    "change, tensors",
     [
         *((without(name), None) for name in ("identity", "begun")),
         (put("identity", value="0" * 64), None),
@@ -261,13 +265,15 @@ def test_other_files_are_neither_models_nor_checkpoints(net, images, tmp_path, c
         (put("begun", value=1), lambda found: found | {"values": found["values"].astype(np.float64)}),
     ],
 )
-def test_forged_checkpoints_are_refused(net, images, tmp_path, checkpoint, change, tensors):
+def test_forged_checkpoints_are_refused(net, images, checkpoint, change, tensors):
+    original = checkpoint.read_bytes()
     forged(checkpoint, CHECKPOINT, change, tensors)
-    ledger = Ledger(tmp_path / "ledger.db", "images")
+    ledger = Ledger(checkpoint.parent / "ledger.db", "images")
     with overheard() as heard, pytest.raises(InputError, match=r"damaged, or not|contradicts itself"):
         trainer(net).fit(*images, checkpoint=checkpoint, ledger=ledger)
     assert not heard
     assert len(ledger.releases()) == 1
+    checkpoint.write_bytes(original)
 
 
 def test_a_checkpoint_that_claims_fewer_steps_than_the_ledger_knows_draws_nothing(net, images, tmp_path, checkpoint):

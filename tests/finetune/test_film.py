@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from dppl import ApproxDP, GaussianDP
-from dppl.finetune import DPTrainer, SparseFinetuner, select_weights
+from dppl.finetune import SparseFinetuner, select_weights
 from dppl.finetune.gradients import NetworkGradients
+from finetune.conftest import Trainer
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_gradients_of_norms_are_those_of_single_backward_passes(torch, vit):
 def test_one_record_moves_the_sum_by_at_most_the_clipping_norm(vit, bars):
     X, y = bars
     selection = select_weights(vit, ("head", "norm"))
-    trainer = DPTrainer(vit, selection, ApproxDP(1.0, 1e-5), steps=1, batch_size=60, sampling_rate=0.5, clip=1e-3)
+    trainer = Trainer(vit, selection, ApproxDP(1.0, 1e-5), steps=1, batch_size=60, sampling_rate=0.5, clip=1e-3)
     gradients = trainer.plan((1, 8, 8)).gradients
     X[7] *= 100
     codes = np.searchsorted(CLASSES, y)

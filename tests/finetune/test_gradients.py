@@ -7,9 +7,10 @@ import pytest
 
 from dppl import GaussianDP
 from dppl.errors import MissingExtra, ParameterError
-from dppl.finetune import DPTrainer, select_weights
+from dppl.finetune import select_weights
 from dppl.finetune.gradients import RADIUS, NetworkGradients
 from dppl.kernel.queries import ADD_REMOVE, REPLACE_ONE
+from finetune.conftest import Trainer
 
 BLOCK = 8
 
@@ -239,7 +240,7 @@ def test_a_module_that_mixes_records_gets_each_alone(torch):
 
 
 def trainer(module, names=("head.weight",)):
-    return DPTrainer(module, dict.fromkeys(names), GaussianDP(1.0), steps=1, batch_size=4)
+    return Trainer(module, dict.fromkeys(names), GaussianDP(1.0), steps=1, batch_size=4)
 
 
 def headed(torch, *layers, width=4):

@@ -11,8 +11,10 @@ from sklearn.base import clone
 
 from dppl import ApproxDP, GaussianDP, Ledger
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError, UnknownLabelError
-from dppl.finetune import DPTrainer, SparseFinetuner, model_file, select_weights, to_group_norm
+from dppl.finetune import SparseFinetuner, model_file, select_weights, to_group_norm
 from dppl.finetune.gradients import NetworkGradients
+from dppl.finetune.trainer import DPTrainer
+from dppl.kernel.privacy.guarantee import A_STRICT_STOP
 from dppl.statement import make_report
 from overhearing import overheard
 
@@ -115,7 +117,7 @@ def test_the_mask_does_not_depend_on_private_records(net, labelled, monkeypatch)
     one, other = selections(net, data)
     assert one == other
     # A planted fault: a trainer of the largest private gradients in place of the largest public weights.
-    original = DPTrainer._train
+    original = DPTrainer.train
 
     def peeking(self, records, plan, **options):
         module = deepcopy(self.module)
@@ -124,9 +126,9 @@ def test_the_mask_does_not_depend_on_private_records(net, labelled, monkeypatch)
         gradients = NetworkGradients(module, {"0.weight": None}, clip=1.0, shape=records.shape, block=len(X))
         total = np.abs(gradients.block_sum(X, codes))
         self.selection["0.weight"] = np.sort(np.argsort(total)[-7:])
-        return original(self, records, None, **options)
+        return original(self, records, self.plan(records.shape), **options)
 
-    monkeypatch.setattr(DPTrainer, "_train", peeking)
+    monkeypatch.setattr(DPTrainer, "train", peeking)
     one, other = selections(net, data)
     assert one != other
 
@@ -243,6 +245,30 @@ def test_labels_are_read_after_the_charge(net, labelled, tmp_path):
     model = make(net, GaussianDP(1.0), unknown_labels="ignore").fit(X, y, ledger=ledger)
     assert ledger.releases()[1]["status"] == "released"
     assert not any("unknown_labels" in item for item in model.guarantee_.not_covered)
+
+
+def test_any_weights_may_be_named(net, labelled, tmp_path):
+    places = np.array([0, 3, 7])
+    model = make(net, train={"0.weight": places, "8.bias": None})
+    model.set_params(classes=range(5)).fit(labelled[0], np.arange(40) % 5)
+    moved = {name: (weight != net.get_parameter(name)).flatten() for name, weight in model.module_.named_parameters()}
+    assert {name for name, some in moved.items() if some.any()} == {"0.weight", "8.bias"}
+    assert np.flatnonzero(moved["0.weight"].numpy()).tolist() == places.tolist()
+    with pytest.raises(ParameterError, match="train must name parts of the module for a file"):
+        model.save(tmp_path / "model.safetensors")
+    with pytest.raises(ParameterError, match="selection must name parameters of the module"):
+        make(net, train={"9.weight": None}).fit(*labelled)
+
+
+def test_a_strict_fit_stops_before_the_charge_and_says_so(net, labelled, tmp_path):
+    X, y = labelled
+    ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(10.0))
+    strict = make(net, GaussianDP(1.0), unknown_labels="strict")
+    for rows, labels in ((X, np.where(np.arange(40) == 7, "secret", y)), (np.where(X.max() == X, np.nan, X), y)):
+        with pytest.raises(InputError, match="records that can all be used"):
+            strict.fit(rows, labels, ledger=ledger)
+    assert not ledger.releases()
+    assert A_STRICT_STOP in strict.fit(X, y, ledger=ledger).guarantee_.not_covered
 
 
 def test_classes_must_be_public(net, labelled):

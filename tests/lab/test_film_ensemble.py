@@ -151,7 +151,7 @@ def test_the_replay_notices_records_that_later_tasks_see_again(net, tasks, monke
 
     def keeping(self, *given):
         classes, trainer = original(self, *given)
-        whole = trainer._train
+        whole = trainer.train
 
         def train(records, plan, **further):
             calls.append(0)
@@ -161,7 +161,7 @@ def test_the_replay_notices_records_that_later_tasks_see_again(net, tasks, monke
             inputs, labels = (np.concatenate([one[:4], more]) for one, more in zip((X, y), kept, strict=True))
             return whole(replace(records, inputs=inputs, labels=labels), plan, **further)
 
-        trainer._train = train
+        trainer.train = train
         return classes, trainer
 
     monkeypatch.setattr(SparseFinetuner, "_prepared", keeping)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dppl
 from dppl.estimators.registry import ENTRIES
-from dppl.finetune import DPTrainer, SparseFinetuner
+from dppl.finetune import SparseFinetuner
 from dppl.lab import FilmEnsemble
 from loops import loop
 
@@ -197,7 +197,6 @@ def test_exports_are_complete_and_sorted(name):
 
 ESTIMATORS = [
     dppl.PrivateSearch,
-    DPTrainer,
     SparseFinetuner,
     FilmEnsemble,
     *(entry.load() for entry in ENTRIES),

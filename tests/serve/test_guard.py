@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError, ParameterError
-from dppl.serve import Limits, application, listen, models, open_model, read_token
+from dppl.serve import Limits, application, listen, models, open_model
 from dppl.serve.limits import RequestError
 from dppl.serve.requests import read_json, request_models
+from dppl.serve.server import read_token
+from loops import loop
 from serve.conftest import TOKEN, Client, basic, png, served
 
 ROUTES = ["/", "/health", "/metrics", "/model", "/openapi.json", "/predict", "/nothing"]
@@ -51,8 +53,8 @@ def with_token(model):
 # Who
 
 
-@pytest.mark.parametrize("path", ROUTES)
-@pytest.mark.parametrize(
+@loop("path", ROUTES)
+@loop(
     "header",
     [
         {},
@@ -73,7 +75,7 @@ def test_every_route_wants_the_token(with_token, path, header):
     assert answer.headers.get_all("WWW-Authenticate") == ["Bearer", 'Basic realm="dppl", charset="UTF-8"']
 
 
-@pytest.mark.parametrize("value", [f"Bearer {TOKEN}", f"bearer  {TOKEN}", basic(TOKEN)])
+@loop("value", [f"Bearer {TOKEN}", f"bearer  {TOKEN}", basic(TOKEN)])
 def test_the_token_opens_all(with_token, value):
     stranger = Client(with_token.port)
     statuses = [stranger.get(path, Authorization=value).status for path in ROUTES]
@@ -90,7 +92,7 @@ def test_tokens_are_compared_in_constant_time(with_token, monkeypatch):
     assert [a == b for a, b in compared] == [False, False, False, True, False]
 
 
-@pytest.mark.parametrize(
+@loop(
     "host",
     [
         *("example.org", "example.org:80", "127.0.0.1.example.org", "", "[::1", "10.0.0.1"),
@@ -108,12 +110,12 @@ def test_without_a_token_only_names_of_this_machine_are_answered(client, host):
     refused(client.get("/health", Host=host), 421, "wrong_host")
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8000", "[::1]:8000", "127.0.0.2"])
+@loop("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8000", "[::1]:8000", "127.0.0.2"])
 def test_names_of_this_machine(client, host):
     assert client.get("/health", Host=host).status == 200
 
 
-@pytest.mark.parametrize(
+@loop(
     "origin",
     [
         *("https://example.org", "null", "http://localhost:1", "http://[", ""),
@@ -124,8 +126,8 @@ def test_pages_of_other_sites_may_not_ask(client, origin):
     refused(client.get("/health", Origin=origin, Host="localhost:8000"), 403, "other_origin")
 
 
-@pytest.mark.parametrize("name", ["Host", "Origin", "Authorization"])
-@pytest.mark.parametrize("with_token", [False, True])
+@loop("name", ["Host", "Origin", "Authorization"])
+@loop("with_token", [False, True])
 def test_what_decides_is_sent_once(model, name, with_token):
     good = {"Host": "localhost:8000", "Origin": "http://localhost:8000", "Authorization": f"Bearer {TOKEN}"}
     bad = {"Host": "example.org", "Origin": "https://example.org", "Authorization": "Bearer wrong"}
@@ -153,7 +155,7 @@ def test_the_page_itself_may_ask_and_others_are_granted_nothing(client):
     assert not [name for name in answer.headers if name.lower().startswith("access-control")]
 
 
-@pytest.mark.parametrize("path", ROUTES)
+@loop("path", ROUTES)
 def test_every_answer_has_the_headers(client, path):
     headers = client.get(path).headers
     assert headers["X-Content-Type-Options"] == "nosniff"
@@ -174,8 +176,8 @@ def test_the_page_loads_nothing_from_elsewhere(client):
 # What
 
 
-@pytest.mark.parametrize(
-    ("content", "status", "error"),
+@loop(
+    "content, status, error",
     [
         (b"", 400, "not_json"),
         (b"{", 400, "not_json"),
@@ -218,6 +220,16 @@ def test_bodies_that_are_refused(client, content, status, error):
     refused(client.ask("POST", "/predict", body, {"Content-Type": "application/json"}), status, error)
 
 
+def test_a_refusal_names_the_field_and_its_rule(client):
+    row = [1.0] * 32
+    for content, said in [
+        ({"embeddings": row, "top": -1}, "top is not as /openapi.json describes it. Input should be greater than or"),
+        ({"embeddings": row, "texts": [SECRET]}, "Send one kind of items."),
+        ({"embeddings": row, SECRET: 1}, "It may have embeddings, texts, images, model, top, nearest, probabilities"),
+    ]:
+        assert said in client.post(**content).json()["message"]
+
+
 def test_numbers_at_the_edges_are_taken(client):
     """Those that are too large for a float, or none, leave an embedding without a direction; others get answers."""
     for odd in ("1e999", str(10**400), "NaN", "-Infinity"):
@@ -228,13 +240,13 @@ def test_numbers_at_the_edges_are_taken(client):
         assert [one["label"] is None for one in answer.json()["predictions"]] == [True, False]
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "", "application/x-www-form-urlencoded", "application/jsonp"])
+@loop("kind", ["text/plain", "", "application/x-www-form-urlencoded", "application/jsonp"])
 def test_other_types_are_refused(client, kind):
     refused(client.ask("POST", "/predict", b"{}", {"Content-Type": kind}), 415, "other_type")
 
 
-@pytest.mark.parametrize(
-    ("boundary", "body"),
+@loop(
+    "boundary, body",
     [
         ("", b""),
         ("; boundary=X", b"no form"),
@@ -402,7 +414,7 @@ def test_a_lack_of_memory_is_not_the_end(model, sample):
         refused(client.post(embeddings=sample.X_test[0].tolist()), 503, "busy")
 
 
-@pytest.mark.parametrize("name", ["body_bytes", "items", "pixels", "seconds", "requests"])
+@loop("name", ["body_bytes", "items", "pixels", "seconds", "requests"])
 def test_limits_are_positive(name):
     with pytest.raises(ParameterError, match=f"{name} must be"):
         Limits(**{name: 0})
@@ -416,13 +428,13 @@ def test_pixels_have_an_upper_limit():
 # Where
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3"])
+@loop("host", ["0.0.0.0", "::", "10.1.2.3"])
 def test_other_addresses_want_a_token(host):
     with pytest.raises(ParameterError, match="host must be an address of this machine alone"):
         listen(host, 0, has_token=False)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1.2.3"])
+@loop("host", ["127.0.0.1", "localhost", "127.1.2.3"])
 def test_loopback_wants_none(host):
     with listen(host, 0, has_token=False) as listening:
         assert listening.getsockname()[0].startswith("127.") or listening.getsockname()[0] == "::1"
@@ -454,7 +466,7 @@ def test_the_token_is_read_from_a_file_or_a_variable(tmp_path, monkeypatch):
     assert read_token("env:THE_TOKEN") == TOKEN
 
 
-@pytest.mark.parametrize("token", ["", "short", "x" * 15, "with blanks " * 3, "Jane Doe" * 9, "ü" * 20])
+@loop("token", ["", "short", "x" * 15, "with blanks " * 3, "Jane Doe" * 9, "ü" * 20])
 def test_tokens_that_are_refused(tmp_path, token):
     file = tmp_path / "token"
     file.write_text(token)

@@ -6,9 +6,8 @@ import socket
 import time
 from dataclasses import replace
 
-import pytest
-
 from dppl.serve import open_model
+from loops import loop
 from serve.conftest import TOKEN, basic, png, served
 
 SECRET = "Jane Doe 4711"
@@ -41,7 +40,7 @@ def ask_all(client):
     client.ask("JANE", "/health")
 
 
-@pytest.mark.parametrize("token", [None, TOKEN])
+@loop("token", [None, TOKEN])
 def test_nothing_of_a_request_is_logged(animals, pictures, token):
     with served([open_model(animals), open_model(pictures)], token=token) as client:
         ask_all(client)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dppl.statement import contact_sheet
-from dppl.statement.pictures import GAP, NAME_WIDTH, TILE
+from dppl.statement.pictures import GAP, NAME_WIDTH, TILE, contact_sheet
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 

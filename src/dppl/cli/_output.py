@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -84,11 +84,9 @@ def print_promise(guarantee: Guarantee, model: Path) -> None:
     typer.echo(f"All of it: dppl show {printable(model)} (--json for machines)")
 
 
-def numbers(guarantee: Guarantee, delta: float | None = None) -> Padding:
-    """Return what a guarantee promises in numbers, as a small table without lines."""
-    from dppl.statement import words
-
+def in_columns(rows: Iterable[Sequence[str]]) -> Padding:
+    """Return a small table without lines."""
     table = Table.grid(padding=(0, 2, 0, 0))
-    for row in words.table(guarantee, delta):
-        table.add_row(*row)
+    for row in rows:
+        table.add_row(*map(printable, row))
     return Padding.indent(table, 2)

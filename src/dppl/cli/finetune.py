@@ -107,7 +107,7 @@ def finetune(request: Finetune) -> None:
     budget = request.budget.spent()
     if budget.is_zero:
         raise BudgetError(f"{budget} lets nothing be released, so there is nothing to train; spend more.")
-    options, strict = _options(request, SparseFinetuner)
+    options = _options(request, SparseFinetuner)
     classes = read_public_list(request.classes)
     check_inputs(data, labels)
     account = request.account.opened()
@@ -139,7 +139,6 @@ def finetune(request: Finetune) -> None:
             overwrite=request.force,
             ledger=account,
             partition=request.account.partition,
-            strict=strict,
         )
     # All of it is in the model file, or was public before.
     code = " --encoder URI, which names the network" if is_code(request.network) else ""
@@ -150,19 +149,17 @@ def finetune(request: Finetune) -> None:
     tell_left_out(report)
 
 
-def _options(request: Finetune, kind: type[SparseFinetuner]) -> tuple[dict[str, Any], bool]:
-    """Return the parameters that ``--options`` names, before a network is loaded, and whether the run is strict."""
+def _options(request: Finetune, kind: type[SparseFinetuner]) -> dict[str, Any]:
+    """Return the parameters that ``--options`` names, before a network is loaded."""
     taken = {"module", "budget", "classes", "head", "batch_size", "augment"}
     options = named_values(request.options, known=sorted(set(kind._get_param_names()) - taken))
-    if strict := options.get("unknown_labels") == "strict":
-        del options["unknown_labels"]
     if isinstance(options.get("train"), str):
         options["train"] = (options["train"],)
     if "sparsity" in options and "conv" not in options.get("train", ("conv",)):
         raise ParameterError(
             "has no effect without conv in train; add it, or leave the sparsity out.", parameter="sparsity"
         )
-    return options, strict
+    return options
 
 
 @contextmanager

@@ -51,8 +51,9 @@ def serve(request: Serve) -> None:
       dppl serve intents.safetensors digits.safetensors --port 9000
       dppl serve my.safetensors --host 0.0.0.0 --token token.txt
     """
-    from dppl.serve import Limits, listen, open_model, read_token
+    from dppl.serve import Limits, listen, open_model
     from dppl.serve import serve as run
+    from dppl.serve.server import read_token
 
     models, encoder = request.models, request.encoder
     check_inputs(*models)

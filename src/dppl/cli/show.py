@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich.padding import Padding
@@ -13,17 +13,10 @@ from rich.table import Table
 
 from dppl import _validate, io
 from dppl.cli._groups import how_to_read
-from dppl.cli._output import console, note, numbers, print_json, printable
-from dppl.cli._paths import check_inputs, check_output, opened
+from dppl.cli._output import console, in_columns, note, print_json, printable
+from dppl.cli._paths import check_inputs, check_output
 from dppl.cli._request import argument, flag, option, request
-from dppl.cli.predict import is_network
 from dppl.errors import ParameterError
-
-if TYPE_CHECKING:
-    from dppl.estimators import EmbeddingClassifier
-    from dppl.finetune.workflow import Finetuned
-    from dppl.kernel.privacy import Release
-    from dppl.prototypes import PublicPrototypes
 
 _NAMES = 20
 _PAGES = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".json": "json"}
@@ -104,18 +97,19 @@ def show(request: Show) -> None:
         _show_selected(model, pool, public, out, force=request.force)
     elif out is not None:
         _write_page(request, pool, out)
-    elif request.json:
-        if delta is not None:
-            _validate.open_unit(delta=delta)
-        print_json(_whole(model, delta))
-    elif request.card:
-        from dppl.statement import model_card
-
-        typer.echo(model_card(_description(model, opened(model)), sha256=_hash(model)), nl=False)
     else:
         if delta is not None:
             _validate.open_unit(delta=delta)
-        _print(opened(model), _hash(model), delta)
+        from dppl.statement import model_card  # here, because the help of a command needs no scikit-learn
+        from dppl.statement.data import describe
+
+        description, sha256 = describe(model), hashlib.sha256(model.read_bytes()).hexdigest()
+        if request.json:
+            print_json(_whole(description, sha256, delta))
+        elif request.card:
+            typer.echo(model_card(description, sha256=sha256), nl=False)
+        else:
+            _print(description, sha256, delta)
 
 
 def _write_page(request: Show, pool: io.Source | None, out: Path) -> None:
@@ -140,71 +134,62 @@ def _pool(public: Path, read: list[str]) -> io.Source:
     return io.open_source(public, columns=columns, **how)
 
 
-def _whole(model: Path, delta: float | None) -> dict[str, Any]:
+def _whole(description: dict[str, Any], sha256: str, delta: float | None) -> dict[str, Any]:
     """Return everything that a model file says, and what follows from it, JSON-ready."""
     from dppl.kernel.privacy import Guarantee
 
-    content = _description(model, opened(model))
-    implied = Guarantee.from_dict(content["guarantee"]).implied(delta)
-    return {**content, "implied": implied, "file_sha256": _hash(model)}
+    implied = Guarantee.from_dict(description["guarantee"]).implied(delta)
+    return {**description, "implied": implied, "file_sha256": sha256}
 
 
-def _description(model: Path, fitted: EmbeddingClassifier | Finetuned) -> dict[str, Any]:
-    from dppl.estimators.model_file import describe
-
-    return fitted.description if is_network(fitted) else describe(model)
-
-
-def _print(fitted: EmbeddingClassifier | Finetuned, sha256: str, delta: float | None) -> None:
-    from dppl.finetune.workflow import Finetuned
-    from dppl.prototypes import PublicPrototypes
+def _print(description: dict[str, Any], sha256: str, delta: float | None) -> None:
+    from dppl.kernel.privacy import Guarantee
     from dppl.statement import words
+    from dppl.statement.data import content
 
-    screen = console()
-    guarantee = fitted.guarantee_
-    budget = ("budget", guarantee.budget)
-    for name, value in [*_facts(fitted), budget, ("unit", guarantee.unit), ("sha256", sha256)]:
+    screen, said = console(), content(description, sha256=sha256, delta=delta)
+    model, guarantee = said["model"], said["guarantee"]
+    classes = model["classes"]
+    facts = [
+        *model["facts"],
+        ("classes", f"{len(classes)}: {words.listed(classes, _NAMES)}"),
+        ("budget", Guarantee.from_dict(description["guarantee"]).budget),
+        ("unit", guarantee["unit"]),
+        ("sha256", sha256),
+    ]
+    for name, value in facts:
         screen.print(f"{name:<11} {printable(value)}")
-    screen.print()
-    screen.print(printable(guarantee.summary()))
-    screen.print()
-    screen.print(numbers(guarantee, delta))
-    if guarantee.releases:
+    screen.print(f"\n{printable(guarantee['sentence'])}\n")
+    screen.print(in_columns(guarantee["numbers"]))
+    if guarantee["releases"]:
         screen.print()
-        screen.print(_releases(guarantee.releases))
-    for heading, items in words.details(guarantee):
+        screen.print(_releases(guarantee["releases"]))
+    for heading, items in guarantee["details"]:
         screen.print(f"\n{heading}")
         for item in items:
             screen.print(Padding.indent(f"- {printable(item)}", 2))
-    if isinstance(fitted, Finetuned):
-        return
-    if isinstance(fitted, PublicPrototypes):
-        screen.print()
-        screen.print(_public_rows(fitted))
-    if fitted.examples_ is not None and fitted.examples_.texts is not None:
-        screen.print()
-        screen.print(_descriptions(fitted, fitted.examples_.texts))
+    # No more classes than are listed above: --json has all.
+    for heading, rows in (
+        ("public rows, by id or counted from 0", model["selected"]),
+        ("public descriptions", model["descriptions"]),
+    ):
+        named = [(name, some) for name, some in zip(classes, rows or (), strict=False) if some]
+        if named:
+            table = Table("class", heading)
+            for name, some in named[:_NAMES]:
+                table.add_row(printable(name), _lines(some))
+            if len(named) > _NAMES:
+                table.add_row(f"and {len(named) - _NAMES} more", "see --json")
+            screen.print()
+            screen.print(table)
 
 
 def _show_selected(file: Path, source: io.Source, public: Path | None, out: Path | None, *, force: bool) -> None:
     """Print the public texts that a model selected, or draw the images."""
     from dppl._files import write_atomically
-    from dppl.prototypes import PublicPrototypes
-    from dppl.statement import contact_sheet
-    from dppl.statement.pictures import selected_items
+    from dppl.statement.data import describe
+    from dppl.statement.pictures import contact_sheet, selected_items
 
-    model = opened(file)
-    if not isinstance(model, PublicPrototypes):
-        kind = "SparseFinetuner" if is_network(model) else type(model).__name__
-        raise ParameterError(
-            f"--public is for models that select public rows (--method public); {file} is of {kind}, which selects "
-            "none."
-        )
-    if model.public_ids_ is None:
-        raise ParameterError(
-            "--public needs a model fitted on public rows with ids, which `dppl embed` and `dppl train` write; this "
-            "model has only the numbers of the rows: leave --public out to see them."
-        )
     if (source.modality == "image") != (out is not None):
         raise ParameterError(
             f"{public} holds images; add --out FILE.png to draw those that were selected."
@@ -212,100 +197,32 @@ def _show_selected(file: Path, source: io.Source, public: Path | None, out: Path
             else f"{public} holds texts, which are printed; leave --out out."
         )
     assert public is not None
-    content = selected_items(source, set(model.public_ids_.ravel().tolist()), public)
-    rows = [
-        (str(name), [content[one] for one in ids]) for name, ids in zip(model.classes_, model.public_ids_, strict=True)
-    ]
+    selected = selected_items(describe(file), source, public)
+    rows = [(name, [item for _, item in items]) for name, items in selected]
     if out is not None:
         write_atomically(out, contact_sheet(rows), overwrite=force)
         typer.echo(f"Selected images: {printable(out)}")
         return
     table = Table("class", "selected public texts")
     for name, texts in rows:
-        table.add_row(printable(name), "\n".join(printable(text) for text in texts))
+        table.add_row(printable(name), _lines(texts))
     console().print(table)
 
 
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _facts(model: EmbeddingClassifier | Finetuned) -> list[tuple[str, Any]]:
-    from dppl._fingerprint import in_short
-    from dppl.finetune.workflow import Finetuned
-
-    names = [str(name) for name in model.classes_[:_NAMES].tolist()]
-    more = len(model.classes_) - len(names)
-    listed = f"{len(model.classes_)}: {', '.join(names)}{f' and {more} more' if more else ''}"
-    if isinstance(model, Finetuned):
-        said = model.description
-        return [
-            ("estimator", said["estimator"]),
-            ("classes", listed),
-            ("trained", f"{said['n_trained']} weights of {', '.join(said['parameters']['train'])}"),
-            ("training", _recipe(said)),
-            ("network", "not named" if said["encoder"] is None else in_short(said["encoder"])),
-            ("digest", said["module"]),
-        ]
-    lattice = model.lattice_
-    facts = [
-        ("estimator", type(model).__name__),
-        ("classes", listed),
-        ("features", f"{model.n_features_in_}, {lattice.dim} after the public map"),
-        (model._RELEASED.rstrip("_"), " x ".join(map(str, getattr(model, model._RELEASED).shape))),
-    ]
-    if model.examples_ is not None:
-        facts.append(("examples", f"{model.examples_}, all public"))
-    encoder = getattr(model, "encoder_", None)
-    return facts if encoder is None else [*facts, ("encoder", in_short(encoder))]
-
-
-def _recipe(said: dict[str, Any]) -> str:
-    """Return how a network was trained; all of it is public."""
-    given = said["parameters"]
-    return (
-        f"{said['n_steps']} steps ({given['epochs']:g} epochs), sampling rate {given['sampling_rate']:g}, expected "
-        f"batch {given['batch_size']:g}, clip {given['clip']:g}, noise multiplier {said['noise_multiplier']:.4g}"
-    )
-
-
-def _releases(releases: tuple[Release, ...]) -> Table:
+def _releases(releases: list[dict[str, Any]]) -> Table:
     """Return a table with a row for each release, or for several equal ones; it fits into 80 columns."""
-    from dppl.kernel.privacy.budgets import rounded_up
-    from dppl.statement import words
-    from dppl.statement.words import in_a_row
-
     table = Table()
     for heading in ("release", "sensitivity and parameters", "cost"):
         table.add_column(heading, overflow="fold")
     last = 0
-    for release, times in in_a_row(releases):
-        first, last = last + 1, last + times
-        number = str(first) if times == 1 else f"{first} to {last}, each"
-        what = f"{number}: {release.statistic.rstrip(',')}, by the {release.drawn}"
-        sensitivity = f"{release.norm.rstrip(',')} sensitivity {words.sensitivity(release)}"
-        costs = (f"{name} = {rounded_up(value)}" for name, value in release.cost.items())
-        table.add_row(*(_lines(cell) for cell in ([what], [sensitivity, *words.noise(release)], costs)))
+    for one in releases:
+        first, last = last + 1, last + one["times"]
+        number = str(first) if first == last else f"{first} to {last}, each"
+        what = f"{number}: {one['statistic']}, by the {one['drawn']}"
+        sensitivity = f"{one['norm']} sensitivity {one['sensitivity']}"
+        table.add_row(printable(what), _lines([sensitivity, *one["parameters"]]), _lines(one["cost"]))
     return table
 
 
 def _lines(texts: Iterable[str]) -> str:
     return "\n".join(map(printable, texts))
-
-
-def _descriptions(model: EmbeddingClassifier, texts: tuple[tuple[str, ...], ...]) -> Table:
-    """Return a table of the public texts that describe the classes, for no more of these than are listed above."""
-    table = Table("class", "public descriptions")
-    described = [(name, some) for name, some in zip(model.classes_.tolist(), texts, strict=True) if some]
-    for name, some in described[:_NAMES]:
-        table.add_row(printable(name), _lines(some))
-    if len(described) > _NAMES:
-        table.add_row(f"and {len(described) - _NAMES} more", "see --json")
-    return table
-
-
-def _public_rows(model: PublicPrototypes) -> Table:
-    table = Table("class", "public rows, counted from 0")
-    for name, rows in zip(model.classes_.tolist(), model.public_indices_.tolist(), strict=True):
-        table.add_row(printable(name), ", ".join(map(str, rows)))
-    return table

@@ -10,7 +10,6 @@ from typing import Any
 
 from dppl._files import write_atomically
 from dppl.estimators.model_file import describe
-from dppl.export.statement import statement
 from dppl.statement import model_card
 
 __all__ = ["FILES", "to_hub"]
@@ -40,7 +39,7 @@ def to_hub(model: Any, folder: str | os.PathLike[str], *, license: str = "unknow
     FileExistsError
         If the folder holds one of the files and `overwrite` is False.
     """
-    from dppl.export.scorer import fitted  # here, because the names of the files need no scikit-learn
+    from dppl.export.scorer import fitted, statement  # here, because the names of the files need no scikit-learn
 
     model, place = fitted(model), Path(folder)
     place.mkdir(exist_ok=True)
@@ -53,14 +52,8 @@ def to_hub(model: Any, folder: str | os.PathLike[str], *, license: str = "unknow
     write_atomically(place / "model.safetensors", content, overwrite=overwrite)
     description = describe(place / "model.safetensors")
     card = model_card(description, sha256=sha256(content).hexdigest(), license=license)
-    config = json.dumps(_config(model), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_atomically(place / "config.json", config.encode(), overwrite=overwrite)
-    write_atomically(place / "README.md", card.encode(), overwrite=overwrite)
-
-
-def _config(model: Any) -> dict[str, Any]:
     names = [str(name) for name in model.classes_.tolist()]
-    return {
+    config = {
         "model_type": "dppl",
         "architectures": [type(model).__name__],
         "n_features": model.n_features_in_,
@@ -68,3 +61,6 @@ def _config(model: Any) -> dict[str, Any]:
         "label2id": {name: code for code, name in enumerate(names)},
         "dppl": statement(model),
     }
+    text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_atomically(place / "config.json", text.encode(), overwrite=overwrite)
+    write_atomically(place / "README.md", card.encode(), overwrite=overwrite)

@@ -9,7 +9,6 @@ from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.decomposition import TruncatedSVD
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
@@ -17,8 +16,7 @@ from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScale
 
 from dppl._optional import optional
 from dppl.errors import InputError
-from dppl.export.scorer import Float, Scorer, fitted, scorer_of
-from dppl.export.statement import statement
+from dppl.export.scorer import Float, Scorer, fitted, scorer_of, statement
 
 __all__ = ["to_bytes", "to_sklearn"]
 
@@ -54,7 +52,7 @@ def to_sklearn(model: Any) -> Pipeline:
     scorer = scorer_of(model)
     if len(scorer.heads) > 1:
         raise InputError(
-            f"{type(model).__name__} puts the scores of {len(scorer.heads)} tasks together, which no part of "
+            f"{type(model).__name__} combines the scores of {len(scorer.heads)} tasks, which no part of "
             "scikit-learn does; export it to ONNX or torch."
         )
     if len(scorer.classes) == 1:
@@ -102,7 +100,7 @@ def _map(scorer: Scorer) -> list[tuple[str, Any]]:
         sums = np.repeat(np.eye(scorer.dim), scorer.pool, axis=1)
         rest = np.zeros((scorer.dim, scorer.n_features - sums.shape[1]))
         steps.append(("pool", _times(np.hstack([sums, rest]))))
-    return [*steps, ("unit again", Normalizer())] if scorer.moves else []
+    return [*steps, ("unit of the map", Normalizer())] if scorer.moves else []
 
 
 def _head(scorer: Scorer) -> list[tuple[str, Any]]:
@@ -128,14 +126,12 @@ def _times(matrix: Float) -> TruncatedSVD:
 
 def _classifier(scorer: Scorer) -> LogisticRegression:
     (head,) = scorer.heads
-    coef, intercept = scorer.sharpness * head.weights, _finite(scorer.sharpness * head.offsets)
+    # Classes of no task have an offset of -inf, which scikit-learn does not take.
+    intercept = np.nan_to_num(scorer.sharpness * head.offsets, neginf=np.finfo(np.float64).min)
+    coef = scorer.sharpness * head.weights
     if len(scorer.classes) == 2:  # scikit-learn then has one logit, that of the second class
         coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]
     classifier = LogisticRegression()
     classifier.classes_, classifier.coef_, classifier.intercept_ = scorer.classes, coef, intercept
     classifier.n_features_in_, classifier.n_iter_ = coef.shape[1], np.zeros(1, np.int32)
     return classifier
-
-
-def _finite(offsets: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.nan_to_num(offsets, neginf=np.finfo(np.float64).min)

@@ -1,9 +1,9 @@
-"""A model as plain arithmetic, which every format writes in its own words.
+"""A model as plain arithmetic, which NumPy, torch and a graph of ONNX run alike; and what an export says of it.
 
 A row becomes φ, a unit vector: x/‖x‖, perhaps minus a public centre, added up over neighbouring coordinates, and
-brought to length 1 again. A head scores φ by weights and offsets; some heads move φ by a centre or a projection first,
-and bring it to length 1 once more. Several heads are put together, and a factor turns scores into logits, whose softmax
-are probabilities.
+rescaled to length 1. A head scores φ by weights and offsets; some heads move φ by a centre or a projection first,
+and rescale it to length 1. Several heads are combined, and a factor turns scores into logits, whose softmax are
+probabilities.
 
 The public rotation of a lattice is no step of its own: the heads are turned back instead.
 """
@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
+from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from dppl._version import __version__
 from dppl.continual import ContinualEnsemble
 from dppl.continual._stream import NEVER
 from dppl.errors import InputError
@@ -30,8 +33,8 @@ Float: TypeAlias = NDArray[np.float64]
 Together: TypeAlias = Literal["logaddexp", "maximum"]
 
 # Divided by where a vector may be zero, which then stays zero.
-TINY = 1e-300
-# Rows on which an export is compared with its model, and how far its scores may lie apart, in lengths of weights.
+_TINY = 1e-300
+# Rows on which an export is compared with its model, and how much its scores may differ, in lengths of weights.
 _TRIED_ROWS = 16
 _AGREEMENT = 1e-5
 
@@ -58,13 +61,15 @@ class Head:
             return replace(self, center=center, projection=self.projection @ turn.T)
         return replace(self, center=center, weights=self.weights @ turn.T)
 
-    def scores(self, features: Float) -> Float:
-        """Return the scores of rows φ."""
-        rows = features if self.center is None else features - self.center
-        rows = rows if self.projection is None else rows @ self.projection.T
+    def scores(self, rows: Any, do: Any, name: str) -> Any:
+        """Return the scores of rows φ; see `Scorer.scores`."""
+        if self.center is not None:
+            rows = rows - do.constant(f"{name}_center", self.center)
+        if self.projection is not None:
+            rows = rows @ do.constant(f"{name}_projection", self.projection.T)
         if self.moves:
-            rows = rows / np.maximum(np.sqrt(np.square(rows).sum(axis=1, keepdims=True)), TINY)
-        return np.asarray(rows @ self.weights.T + self.offsets)
+            rows = rows / do.maximum(do.length(rows), do.constant("tiny", np.array(_TINY)))
+        return rows @ do.constant(f"{name}_weights", self.weights.T) + do.constant(f"{name}_offsets", self.offsets)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,15 +94,37 @@ class Scorer:
         """Whether φ is more than x/‖x‖."""
         return self.center is not None or self.pool > 1
 
-    def scores(self, rows: NDArray[Any]) -> Float:
-        """Return scores of shape (n, n_classes); NaN for rows without a direction. Squares must stay in float64."""
-        with np.errstate(all="ignore"):
-            features = _unit(rows.astype(np.float64))
-            if self.moves:
-                moved = features if self.center is None else features - self.center
-                pooled = moved[:, : self.dim * self.pool].reshape(len(moved), self.dim, self.pool)
-                features = _unit(pooled.sum(axis=2))
-            return np.asarray(reduce(getattr(np, self.together), (head.scores(features) for head in self.heads)))
+    def scores(self, rows: Any, do: Any) -> Any:
+        """Return the scores of rows of float64, NaN for rows without a direction.
+
+        Rows of any library follow the same operators; `do` has its other operations, as `NUMPY` for arrays.
+        """
+        features = _unit(rows, do)
+        if self.center is not None:
+            features = features - do.constant("center", self.center)
+        if self.pool > 1:
+            features = do.pooled(features, self.dim, self.pool)
+        if self.moves:
+            features = _unit(features, do)
+        heads = (head.scores(features, do, f"head{number}") for number, head in enumerate(self.heads))
+        return reduce(getattr(do, self.together), heads)
+
+
+# What the arithmetic asks of NumPy but operators.
+NUMPY = SimpleNamespace(
+    constant=lambda name, value: value,
+    largest=lambda rows: np.abs(rows).max(axis=1, keepdims=True),
+    length=lambda rows: np.sqrt(np.square(rows).sum(axis=1, keepdims=True)),
+    pooled=lambda rows, dim, pool: rows[:, : dim * pool].reshape(-1, dim, pool).sum(axis=2),
+    maximum=np.maximum,
+    logaddexp=np.logaddexp,
+)
+
+
+def _unit(rows: Any, do: Any) -> Any:
+    """Scale rows to length 1; a zero row, or one that is not finite, becomes NaN."""
+    rows = rows / do.largest(rows)  # first, since squares of huge and tiny rows leave the range
+    return rows / do.length(rows)
 
 
 def fitted(model: Any) -> EmbeddingClassifier:
@@ -118,7 +145,12 @@ def fitted(model: Any) -> EmbeddingClassifier:
 def scorer_of(model: Any) -> Scorer:
     """Return a fitted model as arithmetic, compared with the model on fixed rows."""
     model = fitted(model)
-    heads, together = _heads_of(model)
+    # Most scores are linear in φ; those of projected rows and of ensembles are not.
+    if isinstance(model, ContinualEnsemble):
+        heads = _of_tasks(model)
+    else:
+        heads = (_projected(model) if hasattr(model, "projection_") else _linear(model),)
+    together: Together = "maximum" if getattr(model, "scores", None) == "largest" else "logaddexp"
     lattice = model.lattice_
     if lattice.rotation is not None:
         turn = rotate(np.eye(lattice.dim), lattice.rotation)
@@ -132,45 +164,49 @@ def scorer_of(model: Any) -> Scorer:
     return scorer
 
 
-def _linear(model: EmbeddingClassifier) -> tuple[tuple[Head, ...], Together]:
+def _linear(model: EmbeddingClassifier) -> Head:
     """Read weights and offsets off the scores of the zero row and of unit vectors."""
     dim = model.lattice_.dim
     offsets = model._class_scores(np.zeros((1, dim), np.float32))[0]
     weights = model._class_scores(np.eye(dim, dtype=np.float32)) - offsets
-    return (Head(np.ascontiguousarray(weights.T), offsets),), "logaddexp"
+    return Head(np.ascontiguousarray(weights.T), offsets)
 
 
-def _projected(model: Any) -> tuple[tuple[Head, ...], Together]:
+def _projected(model: Any) -> Head:
     n_classes = len(model.classes_)
     weights = unit_directions(model.prototypes_.reshape(n_classes, -1)).astype(np.float64)
-    return (Head(weights, np.zeros(n_classes), projection=model.projection_.astype(np.float64)),), "logaddexp"
+    return Head(weights, np.zeros(n_classes), projection=model.projection_.astype(np.float64))
 
 
-def _of_tasks(model: Any) -> tuple[tuple[Head, ...], Together]:
+def _of_tasks(model: Any) -> tuple[Head, ...]:
     heads = []
     for number, allowed in enumerate(model.allowed_.T):
         weights, offsets = model._layer(number)
         center = None if model.centers_ is None else model.centers_[:, number]
         heads.append(Head(np.where(allowed[:, None], weights, 0.0), np.where(allowed, offsets, NEVER), center=center))
-    return tuple(heads), "logaddexp" if model.scores == "normalised" else "maximum"
-
-
-def _heads_of(model: EmbeddingClassifier) -> tuple[tuple[Head, ...], Together]:
-    """Return a model's layers: most scores are linear in φ, those of projected rows and of ensembles are not."""
-    if isinstance(model, ContinualEnsemble):
-        return _of_tasks(model)
-    return _projected(model) if hasattr(model, "projection_") else _linear(model)
+    return tuple(heads)
 
 
 def _compare(scorer: Scorer, model: EmbeddingClassifier) -> None:
     """Refuse a model whose scores follow another arithmetic, on rows that are the same for all models."""
     rows = np.cos(np.arange(_TRIED_ROWS * scorer.n_features, dtype=np.float64) ** 2).reshape(_TRIED_ROWS, -1)
-    ours, theirs = scorer.scores(rows), model._scores(rows, "empty")
+    ours, theirs = scorer.scores(rows, NUMPY), model._scores(rows, "empty")
     longest = max(float(np.sqrt(np.square(head.weights).sum(axis=1)).max()) for head in scorer.heads)
     if not np.allclose(ours, theirs, rtol=_AGREEMENT, atol=_AGREEMENT * longest, equal_nan=True):
         raise InputError(f"{type(model).__name__} scores rows in a way that no export can write; use dppl.load.")
 
 
-def _unit(rows: Float) -> Float:
-    """Scale rows to length 1; a zero row, or one that is not finite, becomes NaN."""
-    return np.asarray(rows / np.sqrt(np.square(rows).sum(axis=1, keepdims=True)))
+def statement(model: EmbeddingClassifier) -> dict[str, Any]:
+    """Return what an export says of a fitted model, JSON-ready. All of it stands in the model file, too."""
+    guarantee = model.guarantee_
+    return {
+        "written_by": f"dppl {__version__}",
+        "estimator": type(model).__name__,
+        "encoder": model.encoder_,
+        "classes": model.classes_.tolist(),
+        "sharpness": float(model._sharpness()),
+        "guarantee": guarantee.summary(),
+        "fit_for_release": guarantee.fit_for_release,
+        "statement": guarantee.to_dict(),
+        "model_sha256": sha256(model.to_bytes()).hexdigest(),
+    }

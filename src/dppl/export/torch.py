@@ -8,8 +8,7 @@ from functools import cache
 from typing import Any
 
 from dppl._optional import optional
-from dppl.export.scorer import TINY, Head, Scorer, fitted, scorer_of
-from dppl.export.statement import statement
+from dppl.export.scorer import Float, Scorer, fitted, scorer_of, statement
 
 __all__ = ["STATEMENT", "to_bytes", "to_torch"]
 
@@ -50,7 +49,7 @@ def to_torch(model: Any) -> Any:
 
 def to_bytes(model: Any) -> bytes:
     """Return `to_torch` as a file of `torch.export`, whose entry ``dppl.json`` holds the statement."""
-    torch = _torch()
+    torch = optional("torch", "torch", "torch")
     module = to_torch(model)
     example = torch.ones(2, module.n_features)
     program = torch.export.export(module, (example,), dynamic_shapes={"rows": {0: torch.export.Dim("n_rows")}})
@@ -59,64 +58,38 @@ def to_bytes(model: Any) -> bytes:
     return file.getvalue()
 
 
-def _torch() -> Any:
-    return optional("torch", "torch", "torch")
-
-
 @cache
 def _module_class() -> Any:
     """Make the class when torch is at hand: the package imports without it."""
-    torch = _torch()
-
-    class ExportedHead(torch.nn.Module):  # type: ignore[misc, name-defined]
-        """See `dppl.export.scorer.Head`."""
-
-        def __init__(self, head: Head) -> None:
-            super().__init__()
-            for name in ("weights", "offsets", "center", "projection"):
-                value = getattr(head, name)
-                self.register_buffer(name, None if value is None else torch.from_numpy(value.copy()))
-            self.moves = head.moves
-
-        def forward(self, rows: Any) -> Any:
-            """Return scores of rows φ."""
-            if self.center is not None:
-                rows = rows - self.center
-            if self.projection is not None:
-                rows = rows @ self.projection.T
-            if self.moves:
-                rows = rows / rows.square().sum(1, keepdim=True).sqrt().clamp(min=TINY)
-            return rows @ self.weights.T + self.offsets
+    torch = optional("torch", "torch", "torch")
 
     class ExportedClassifier(torch.nn.Module):  # type: ignore[misc, name-defined]
-        """See `dppl.export.scorer.Scorer`."""
+        """Runs `dppl.export.scorer.Scorer`; also holds what that asks of torch."""
+
+        maximum, logaddexp = staticmethod(torch.maximum), staticmethod(torch.logaddexp)
 
         def __init__(self, scorer: Scorer, said: dict[str, Any]) -> None:
             super().__init__()
-            self.n_features, self.pool, self.moves = scorer.n_features, scorer.pool, scorer.moves
-            self.kept = scorer.dim * scorer.pool
-            center = None if scorer.center is None else torch.from_numpy(scorer.center.copy())
-            self.register_buffer("center", center)
-            self.heads = torch.nn.ModuleList(map(ExportedHead, scorer.heads))
-            self.together = getattr(torch, scorer.together)
-            self.sharpness, self.classes, self.statement = scorer.sharpness, scorer.classes.tolist(), said
+            self.scorer, self.n_features, self.sharpness = scorer, scorer.n_features, scorer.sharpness
+            self.classes, self.statement = scorer.classes.tolist(), said
+            self.forward(torch.ones(1, self.n_features))  # which registers the constants
 
         def forward(self, rows: Any) -> Any:
             """Return logits."""
-            features = _unit(rows.double())
-            if self.moves:
-                if self.center is not None:
-                    features = features - self.center
-                features = _unit(features[:, : self.kept].unflatten(1, (-1, self.pool)).sum(2))
-            scores = self.heads[0](features)
-            for head in list(self.heads)[1:]:
-                scores = self.together(scores, head(features))
-            return self.sharpness * scores
+            return self.sharpness * self.scorer.scores(rows.double(), self)
+
+        def constant(self, name: str, value: Float) -> Any:
+            if not hasattr(self, name):
+                self.register_buffer(name, torch.from_numpy(value.copy()))
+            return getattr(self, name)
+
+        def largest(self, rows: Any) -> Any:
+            return rows.abs().amax(1, keepdim=True)
+
+        def length(self, rows: Any) -> Any:
+            return rows.square().sum(1, keepdim=True).sqrt()
+
+        def pooled(self, rows: Any, dim: int, pool: int) -> Any:
+            return rows[:, : dim * pool].unflatten(1, (dim, pool)).sum(2)
 
     return ExportedClassifier
-
-
-def _unit(rows: Any) -> Any:
-    # Dividing by the largest entry first keeps squares of huge and tiny rows in range.
-    rows = rows / rows.abs().amax(1, keepdim=True)
-    return rows / rows.square().sum(1, keepdim=True).sqrt()

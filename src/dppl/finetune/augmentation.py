@@ -18,7 +18,7 @@ _LOCK = Lock()
 
 
 def augment_each(augment: Callable[[Any], Any], bits: Callable[[int], int], records: Any) -> None:
-    """Augment records in place, shape (n, ...); the global generators are seeded anew for each, with fresh bits.
+    """Augment records in place, shape (n, ...); the global generators are reseeded for each, with fresh bits.
 
     `bits` returns a random integer of so many bits.
 

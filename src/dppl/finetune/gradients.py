@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ _TOLERANCE = 1e-3
 class NetworkGradients(OwnAnswer):
     """The sum over records of the clipped gradient of the cross-entropy in the trained weights of a network.
 
-    **Reach.** Let g be the gradient at one record in all trained weights together, C the clip and R = 2²². The record
+    **Reach.** Let g be the gradient at one record in all trained weights jointly, C the clip and R = 2²². The record
     adds the integer row q = trunc(g·r/max(‖g‖, C)) with r = R·(1 - 2⁻¹⁰). Its length is not left to floats: coordinates
     are limited to [-R, R], so their squares, at most 2⁴⁴, are exact in float64. So is a sum of them below 2⁵³, and as
     no term is negative, a longer sum cannot come out below that. A row with Σq² > R², or with a coordinate that is not
@@ -246,7 +246,11 @@ class NetworkGradients(OwnAnswer):
         """Try synthetic records: gradients must be those of a plain backward pass, and nothing may be remembered."""
         torch = self._torch
         # A copy with moved weights: a new head of zeros would hide the layers below it.
-        own, self.module = self.module, _perturbed(self.module, self.selection)
+        own, self.module = self.module, deepcopy(self.module)
+        for name in self.selection:
+            weight = self.module.get_parameter(name)
+            step = 0.05 * (1 + 0.7 * torch.arange(weight.numel())).sin()
+            weight.data += step.reshape(weight.shape).to(weight)
         x = torch.arange(self._block * int(np.prod(shape))).reshape(self._block, *shape).to(self._device)
         x = x % 2 if self._dtype == torch.int64 else (0.7 * x).sin()
         y = torch.zeros(self._block, dtype=torch.int64, device=self._device)
@@ -307,8 +311,8 @@ class PrivateRecords:
 
     inputs: NDArray[Any]  # shape (n_records, ...)
     labels: NDArray[Any]  # shape (n_records,)
-    classes: NDArray[Any] | None = None  # the sorted public list; None where labels are positions among the logits
-    unknown_labels: UnknownLabels = "error"
+    classes: NDArray[Any]  # the sorted public list
+    unknown_labels: UnknownLabels | Literal["strict"] = "error"
     recode: Callable[[Codes], Codes] | None = None  # makes other codes of those of the classes, each by itself
 
     @property
@@ -322,44 +326,31 @@ class PrivateRecords:
         return self.inputs.dtype.kind in "iu"
 
     @classmethod
-    def at_positions(cls, X: Any, y: Any) -> PrivateRecords:
-        """Check records and the positions of their classes by shapes and types, which are public."""
-        inputs, positions = as_inputs(X), np.asarray(y)
-        if positions.shape != inputs.shape[:1] or positions.dtype.kind not in "iu":
-            raise InputError("y must hold one whole number for each record; its shape or dtype differs.")
-        return cls(inputs, positions)
-
-    @classmethod
     def of_classes(
         cls,
         X: Any,
         y: Any,
         classes: NDArray[Any],
-        unknown_labels: UnknownLabels,
+        unknown_labels: UnknownLabels | Literal["strict"],
         recode: Callable[[Codes], Codes] | None = None,
     ) -> PrivateRecords:
         """Check records and the labels of their classes by shapes and types, which are public."""
         inputs = as_inputs(X)
         return cls(inputs, reading.as_labels(y, inputs), classes, unknown_labels, recode)
 
-    def refuse_unusable(self) -> None:
-        """Stop a strict fit at a number that is not finite or a label that is not in the list."""
-        assert self.classes is not None
-        usable = np.array([np.isfinite(record).all() for record in self.inputs], bool)
-        reading.refuse_unusable_records(usable, self.labels, self.classes)
-
-    def counter(
-        self, measurements: Mapping[str, Calibrated], n_outputs: int, random_state: int | None, used: int
-    ) -> Measure:
+    def counter(self, measurements: Mapping[str, Calibrated], random_state: int | None, used: int) -> Measure:
         """Read the labels, and open the counter at which the gradients are asked, of which `used` asks are spent."""
-        codes = self.labels
-        if self.classes is not None:
-            codes = reading.class_codes(self.labels, self.classes, self.unknown_labels)
-        elif (codes >= n_outputs).any():
-            raise InputError(f"y must hold positions below {n_outputs}, the number of logits.")
+        unknown: UnknownLabels = "error" if self.unknown_labels == "strict" else self.unknown_labels
+        codes = reading.class_codes(self.labels, self.classes, unknown)
         if self.recode is not None:
             codes = self.recode(codes)
         return Measure(measurements, HeldRecords(self.inputs, codes), random_state, dict.fromkeys(measurements, used))
+
+    def refuse_unusable(self) -> None:
+        """Stop a strict fit at a number that is not finite or a label that is not in the list."""
+        if self.unknown_labels == "strict":
+            usable = np.array([np.isfinite(record).all() for record in self.inputs], bool)
+            reading.refuse_unusable_records(usable, self.labels, self.classes)
 
 
 def fit_for_release(random_state: int | None) -> bool:
@@ -388,13 +379,3 @@ def logits_of(output: Any) -> Any:
 def _column_chunks(rows: Any) -> Any:
     """Split rows into a few columns at a time: a sum in float64 copies what it adds up."""
     return rows.split(max(1, _CHUNK // len(rows)), 1)
-
-
-def _perturbed(module: Any, selection: Selection) -> Any:
-    """Return a copy whose trained weights are moved a little."""
-    module = deepcopy(module)
-    for name in selection:
-        weight = module.get_parameter(name)
-        step = 0.05 * (1 + 0.7 * optional("torch", "torch", "torch").arange(weight.numel())).sin()
-        weight.data += step.reshape(weight.shape).to(weight)
-    return module

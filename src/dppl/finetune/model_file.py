@@ -24,7 +24,7 @@ from dppl.kernel.privacy import Guarantee
 from dppl.kernel.reading import public_classes
 
 if TYPE_CHECKING:
-    from dppl.finetune.sparse import NetworkClassifier, SparseFinetuner
+    from dppl.finetune.sparse import SparseFinetuner
 
 # The statement is that of other models of this format.
 _FORMAT, _KEY = 2, "dppl_finetune"
@@ -47,30 +47,17 @@ def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: boo
     from dppl.estimators.base import as_json  # here, because reading a model file needs no scikit-learn
 
     parameters = {name: as_json(getattr(model, name)) for name in _SAVED}
-    parameters |= {"train": sorted(model.train), "sampling_rate": model.sampling_rate_}
-    values = np.concatenate(list(weights_of(model.module_, model.selection_).values()))
-    write(model, path, parameters, {"values": values}, overwrite=overwrite)
-
-
-def write(
-    model: NetworkClassifier,
-    path: str | os.PathLike[str],
-    parameters: dict[str, Any],
-    tensors: dict[str, NDArray[Any]],
-    *,
-    overwrite: bool,
-) -> None:
-    """Write a model: its parameters, class list and guarantee, the digest of its public module, and what it trained."""
     description = {
         "format": _FORMAT,
         "written_by": f"dppl {__version__}",
         "estimator": type(model).__name__,
         "encoder": model.encoder_,
         "module": module_digest(model.module),
-        "parameters": parameters,
+        "parameters": parameters | {"train": sorted(model.train), "sampling_rate": model.sampling_rate_},
         "classes": model.classes_.tolist(),
         "guarantee": model.guarantee_.to_dict(),
     }
+    tensors = {"values": np.concatenate(list(weights_of(model.module_, model.selection_).values()))}
     try:
         write_atomically(path, tensor_file.to_bytes(_KEY, description, tensors), overwrite=overwrite)
     except FileExistsError:
@@ -79,16 +66,16 @@ def write(
         ) from None
 
 
-def read(path: str | os.PathLike[str], module: Any) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
-    """Return the description, guarantee and arrays of a file, if it is one for this module."""
-    fields, guarantee, tensors = _read(path)
+def read(path: str | os.PathLike[str], module: Any) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
+    """Return the description, guarantee and trained weights of a file, if it is one for this module."""
+    fields, guarantee, values = _read(path)
     check_module(module)
     if fields["module"] != module_digest(module):
         raise InputError(
             f"{os.fspath(path)} was fitted on another public module; its weights have another digest. Pass the module "
             "with the weights that it had before the fit."
         )
-    return fields, guarantee, tensors
+    return fields, guarantee, values
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -96,15 +83,15 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Sizes are the number of trained weights and of steps, and the noise of a step in multiples of the clipping norm.
     """
-    fields, guarantee, tensors = _read(path)
+    fields, guarantee, values = _read(path)
     (release,) = guarantee.releases  # _read saw to that
     multiplier = release.parameters["noise_std"] / release.sensitivity
-    sizes = {"n_trained": tensors["values"].shape[-1], "n_steps": release.times, "noise_multiplier": multiplier}
+    sizes = {"n_trained": len(values), "n_steps": release.times, "noise_multiplier": multiplier}
     return {**fields, **sizes}
 
 
 def is_finetuned(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file says that it is of `dppl.finetune`; what is wrong with it, reading it says."""
+    """Return whether a file says that it is of `dppl.finetune`; reading it checks the rest."""
     try:
         with safe_open(path, framework="numpy") as file:
             return _KEY in (file.metadata() or {})
@@ -112,54 +99,44 @@ def is_finetuned(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
     name = os.fspath(path)
-    found = None
     if not os.path.isfile(name):
         raise FileNotFoundError(f"there is no model file {name}.")
+    whole = False
     try:
         fields, tensors = tensor_file.read(name, _KEY) or ({}, {})
         guarantee = Guarantee.from_dict(fields["guarantee"])
-        parameters, parts = fields["parameters"], (set(fields["parameters"]), set(tensors))
-        whole = fields["estimator"] == "SparseFinetuner" and parts == ({*_SAVED}, {"values"}) and _is_whole(fields)
-        if whole and _are_weights(tensors["values"]) and _is_of_trainings(guarantee) and _is_of(parameters, guarantee):
-            found = fields, guarantee, tensors
+        whole = fields["estimator"] == "SparseFinetuner" and _is_whole(fields, guarantee, tensors)
     except Exception:  # a file that was made to look like one may raise anything
-        found = None
-    if found is None:
+        pass
+    if not whole:
         raise ModelFileError(f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again.")
-    return found
+    return fields, guarantee, tensors["values"]
 
 
-def _is_whole(fields: dict[str, Any]) -> bool:
-    classes, encoder = fields["classes"], fields["encoder"]
-    return (
-        fields["format"] == _FORMAT
-        and isinstance(fields["module"], str)
-        and isinstance(fields["written_by"], str)
-        and isinstance(classes, list)
+def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, NDArray[Any]]) -> bool:
+    """Check the parts of a file, and that a recipe is the one whose noise the guarantee states."""
+    parameters, classes, values = fields["parameters"], fields["classes"], tensors["values"]
+    if (
+        fields["format"] != _FORMAT
+        or (set(parameters), set(tensors)) != ({*_SAVED}, {"values"})
+        or not all(isinstance(fields[name], str) for name in ("module", "written_by"))
+        or not (fields["encoder"] is None or isinstance(fields["encoder"], str))
+        or not isinstance(classes, list)
         # One kind of label, all different, in the order of the logits.
-        and public_classes(classes).tolist() == classes
-        and (encoder is None or isinstance(encoder, str))
-    )
-
-
-def _are_weights(values: NDArray[Any]) -> bool:
-    return values.dtype == np.float32 and bool(np.isfinite(values).all())
-
-
-def _is_of_trainings(guarantee: Guarantee) -> bool:
-    return len(guarantee.releases) == 1 and guarantee.adjacency == "add-remove" and guarantee.stays_within_budget()
-
-
-def _is_of(parameters: dict[str, Any], guarantee: Guarantee) -> bool:
-    """Tell whether a recipe is the one whose noise the guarantee states."""
-    if any(isinstance(parameters[name], bool) or not isinstance(parameters[name], int | float) for name in _NUMBERS):
+        or public_classes(classes).tolist() != classes
+        or values.dtype != np.float32
+        or not np.isfinite(values).all()
+        or len(guarantee.releases) != 1
+        or guarantee.adjacency != "add-remove"
+        or not guarantee.stays_within_budget()
+    ):
         return False
-    (release,) = guarantee.releases
-    rate = parameters["sampling_rate"]
+    (release,), rate = guarantee.releases, parameters["sampling_rate"]
     return (
-        release.parameters["noise_std"] > 0
+        all(type(parameters[name]) in (int, float) for name in _NUMBERS)
+        and release.parameters["noise_std"] > 0
         and abs(release.parameters.get("sampling_rate", 1.0) - rate) <= _RATE_UNIT
         and release.times == n_steps(parameters["epochs"], rate)
     )
@@ -173,24 +150,23 @@ def n_steps(epochs: float, rate: float) -> int:
 def restored(model: SparseFinetuner, guarantee: Guarantee, values: NDArray[np.float32]) -> SparseFinetuner:
     """Return the model as it was after its fit."""
     classes = np.array(model.classes)
-    misfit = ModelFileError("the trained weights or the parameters of the file do not fit the module.")
     try:
         _validate.positive_integer(block=model.block)
         # A head has more weights than it has outputs and inputs, so none is made that the file does not fill.
-        if "head" in model.train and len(classes) * _width(model) > values.size:
-            raise misfit
-        module, selection = model._selected(len(classes))
+        if "head" in model.train:
+            head = model.module.get_submodule(head_of(model.module, model.head))
+            fits = len(classes) * head.in_features <= values.size
+        else:
+            fits = True
+        if fits:
+            module, selection = model._selected(len(classes))
+            fits = values.shape == (sum(len(part) for part in weights_of(module, selection).values()),)
     except (ParameterError, TypeError):
-        raise misfit from None
-    if values.shape != (sum(len(part) for part in weights_of(module, selection).values()),):
-        raise misfit
+        fits = False
+    if not fits:
+        raise ModelFileError("the trained weights or the parameters of the file do not fit the module.")
     set_weights(module, selection, values)
     model.module_, model.selection_ = module.requires_grad_(False), dict(selection)
     model.sampling_rate_ = float(model.sampling_rate or 1.0)  # every file states one
     model.classes_, model.guarantee_ = classes, guarantee
     return model
-
-
-def _width(model: SparseFinetuner) -> int:
-    """Return the number of inputs of the head."""
-    return int(model.module.get_submodule(head_of(model.module, model.head)).in_features)

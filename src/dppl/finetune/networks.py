@@ -1,6 +1,6 @@
 """Public networks by name, with the preprocessing of images that goes with them.
 
-``timm:NAME[@CHECKPOINT]`` is an image model of timm, found as `dppl.encoders` finds it, with a new classifier.
+``timm:NAME[@CHECKPOINT]`` is an image model of timm, loaded as by `dppl.encoders`, with a new classifier.
 ``python:MODULE:FUNCTION@WEIGHTS`` is a network of public code (`dppl.encoders.python`), whole.
 
 Options follow as in ``timm:NAME?size=224``: ``size``, ``crop_pct``, ``crop_mode``, ``interpolation``, ``mean`` and
@@ -90,11 +90,16 @@ def load_network(uri: str, *, device: Device = "auto") -> Network:
         raise ParameterError(f"a network is named by {_FORMS}; got {uri!r}.")
     place, _, query = (PRESETS[uri].uri if uri in PRESETS else uri).partition("?")
     scheme, _, name = place.partition(":")
-    if scheme not in _LOADERS or not name:
+    if scheme not in ("timm", "python") or not name:
         raise ParameterError(f"a network is named by {_FORMS}; got {uri!r}.")
     torch = optional("torch", "torch", "torch")
     source = Source(name, dict(parse_qsl(query, keep_blank_values=True)))
-    module, head, description, preprocessing, versions = _LOADERS[scheme](torch, source)
+    if scheme == "timm":
+        module, description, preprocessing = timm.build(source)
+        head, versions = _without_classifier(torch, module), timm.versions()
+    else:
+        module, description, preprocessing, versions = python.build(source)
+        head = head_of(module)
     module = module.float().eval().requires_grad_(False).to(device_of(torch, device))
     fingerprint = Fingerprint(
         uri=uri if uri in PRESETS else without_folders(uri),
@@ -111,24 +116,13 @@ def load_network(uri: str, *, device: Device = "auto") -> Network:
     return Network(module, head, preprocessing, fingerprint)
 
 
-def _of_timm(torch: Any, source: Source) -> tuple[Any, str, str, Preprocessing, str]:
-    module, description, preprocessing = timm.build(source)
+def _without_classifier(torch: Any, module: Any) -> str:
+    """Replace the classifier of a model of timm by zeros, which have one digest; return its name."""
     module.reset_classifier(1)
     found = module.get_classifier()
-    names = [name for name, layer in module.named_modules() if layer is found]
+    names: list[str] = [name for name, layer in module.named_modules() if layer is found]
     if not names or not isinstance(found, torch.nn.Linear):
         raise ParameterError("must have one linear layer as its classifier.", parameter="network")
-    for parameter in found.parameters():  # which takes no part in the training; zeros have one digest
+    for parameter in found.parameters():
         parameter.data.zero_()
-    return module, names[0], description, preprocessing, timm.versions()
-
-
-def _of_python(torch: Any, source: Source) -> tuple[Any, str, str, Preprocessing, str]:
-    module, description, preprocessing, versions = python.build(source)
-    return module, head_of(module), description, preprocessing, versions
-
-
-_LOADERS: dict[str, Callable[[Any, Source], tuple[Any, str, str, Preprocessing, str]]] = {
-    "timm": _of_timm,
-    "python": _of_python,
-}
+    return names[0]

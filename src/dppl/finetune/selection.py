@@ -65,7 +65,13 @@ def select_weights(
     if "head" in train:
         chosen |= dict.fromkeys(_parameters(module, [head_of(module, head)]))
     if "norm" in train:
-        layers = [name for name, layer in module.named_modules() if _is_norm(layer)]
+        torch = optional("torch", "torch", "torch")
+        kinds = (torch.nn.modules.batchnorm._NormBase, torch.nn.LayerNorm, torch.nn.GroupNorm)
+        layers = [
+            name
+            for name, layer in module.named_modules()
+            if isinstance(layer, kinds) or type(layer).__name__.endswith("Norm")
+        ]
         chosen |= dict.fromkeys(_found(_parameters(module, layers), "norm"))
     if "conv" in train:
         chosen |= _largest(module, sparsity)
@@ -130,12 +136,6 @@ def _parameters(module: Any, layers: list[str]) -> list[str]:
         for layer in layers
         for name, _ in module.get_submodule(layer).named_parameters(recurse=False)
     ]
-
-
-def _is_norm(layer: Any) -> bool:
-    torch = optional("torch", "torch", "torch")
-    kinds = (torch.nn.modules.batchnorm._NormBase, torch.nn.LayerNorm, torch.nn.GroupNorm)
-    return isinstance(layer, kinds) or type(layer).__name__.endswith("Norm")
 
 
 def _largest(module: Any, sparsity: float) -> dict[str, NDArray[np.int64] | None]:

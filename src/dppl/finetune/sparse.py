@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,34 +38,8 @@ __all__ = ["SparseFinetuner", "usual_sampling_rate"]
 _RATE = 0.1  # 5,000 of 50,000 records, in section 5.8
 
 
-class NetworkClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier of what a network takes, whose weights were trained privately. Subclasses say how it scores."""
-
-    classes_: NDArray[Any]
-    guarantee_: Guarantee
-    encoder_: str | None = None  # the network's name, where it has one
-
-    @abstractmethod
-    def decision_function(self, X: Any) -> NDArray[Any]:
-        """Return the score of each class, of shape (n, n_classes)."""
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of the largest score for each record.
-
-        Parameters
-        ----------
-        X : array-like or tensor of shape (n, ...)
-        """
-        return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
-
-    def _forget(self) -> None:
-        """Drop what an earlier fit left."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
-
-
 @parameters
-class SparseFinetuner(NetworkClassifier):
+class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Train a new head, the normalisation layers and few weights of the convolutions of a public network.
 
     Luo, Wu, Adeli and Fei-Fei (CVPR 2021) [1]_, with the recipe of their section 5.8 as defaults. Their noise
@@ -83,8 +56,10 @@ class SparseFinetuner(NetworkClassifier):
     sparsity : float, default=0.01
         Share of the convolutions' weights that is trained, see `select_weights`. No budget covers choosing it by
         private data.
-    train : collection of {"head", "norm", "conv"}
-        What is trained. Without ``"head"`` the module's own stays, which must have one output a class.
+    train : collection of {"head", "norm", "conv"}, or mapping of str to ndarray of int64 or None
+        What is trained: parts of the module, or as `select_weights` returns it any parameters, by name with the flat
+        positions of their trained weights, None for all. Without ``"head"`` the module's own stays, which must have one
+        output a class. A model of a mapping is not saved to a file.
     head : str, default=None
         Name of the last linear layer, where the module does not hold it last. A new one of zeros takes its place.
     batch_size : float, default=5000
@@ -105,14 +80,19 @@ class SparseFinetuner(NetworkClassifier):
     momentum : float, default=0.9
         Share of the velocity that is kept from step to step.
     clip : float, default=1.0
-        Longest gradient of a record that keeps its length, over all trained weights together.
+        Longest gradient of a record that keeps its length, over all trained weights jointly.
     augment : callable, default=None
-        As in `DPTrainer`: takes a record as a tensor and returns another of its shape, by itself, with draws from the
-        global generators of torch, Python or NumPy, but from no generator of its own with a known start.
+        Takes a record as a tensor and returns another of its shape, by itself, before the gradient is clipped. What it
+        draws from the global generators of torch, Python and NumPy starts afresh at each record, whatever they were
+        seeded with. A generator of its own, which dppl cannot reach, must start from the system: those of NumPy and
+        Python do unless they are seeded, and a ``torch.Generator`` after its ``seed()``.
     block : int, default=32
-        Records that are computed at once; it changes memory and time only.
-    unknown_labels : {"error", "ignore"}, default="error"
+        Records that are computed at once. With 1 each is computed by itself, in more time; with more, kernels may round
+        a record differently in other company, as the statement says.
+    unknown_labels : {"error", "ignore", "strict"}, default="error"
         What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
+        ``"strict"`` stops before anything is charged, also if a record holds a number that is not finite. That it did
+        not stop is one bit about the records, which the guarantee names as not covered.
     random_state : int, default=None
         None draws samples and noise from the operating system. An integer repeats a run, and the guarantee then says
         that the model must not be released.
@@ -135,20 +115,25 @@ class SparseFinetuner(NetworkClassifier):
     Notes
     -----
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the sums of clipped gradients of all
-    steps, from which `module_` follows, as by `DPTrainer`. Sensitivity: the clipping norm, 2²² in steps of rounding.
-    Public inputs: `module`, from which the mask follows, `classes`, all parameters, the shape of a record.
-    Not covered: choice of parameters, `sparsity` among them, by private data, timing, a changed label (two steps).
+    steps, from which `module_` follows. Sensitivity: the clipping norm, 2²² in steps of rounding, in L2 over all
+    trained weights jointly. With `sampling_rate` below 1 the cost is that of Gaussian sums over Poisson samples, by
+    privacy loss distributions, in (epsilon, delta) only; at 1 squares of mu add [2]_. Public inputs: `module`, from
+    which the mask follows, `classes`, all parameters, the shape of a record. Not covered: choice of parameters,
+    `sparsity` among them, by private data, timing, a changed label (two steps), whether a record stopped the training,
+    runs that go on from copies of a checkpoint without a ledger, and, but with ``block=1``, rounding by which records
+    that are computed together may touch each other.
 
     References
     ----------
     .. [1] Luo, Wu, Adeli, Fei-Fei (2021), Scalable differential privacy with sparse network finetuning, CVPR.
+    .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
     """
 
     module: Any = field(kw_only=False)
     budget: Budget | None = field(default=None, kw_only=False)
     classes: ArrayLike | None = field(default=None, kw_only=False)
     sparsity: float = 0.01
-    train: Collection[Part] = PARTS
+    train: Collection[Part] | Selection = PARTS
     head: str | None = None
     batch_size: float = 5000
     sampling_rate: float | None = None
@@ -160,7 +145,7 @@ class SparseFinetuner(NetworkClassifier):
     clip: float = 1.0
     augment: Callable[[Any], Any] | None = None
     block: int = 32
-    unknown_labels: UnknownLabels = "error"
+    unknown_labels: UnknownLabels | Literal["strict"] = "error"
     random_state: int | None = None
 
     def fit(
@@ -172,7 +157,6 @@ class SparseFinetuner(NetworkClassifier):
         partition: str | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         progress: Callable[[int], object] | None = None,
-        strict: bool = False,
     ) -> Self:
         """Train a copy of the module on (`X`, `y`).
 
@@ -182,12 +166,17 @@ class SparseFinetuner(NetworkClassifier):
             Private records, as the module takes them.
         y : array-like of shape (n_records,)
             Private labels.
-        ledger, partition, checkpoint, progress
-            As in `DPTrainer.fit`.
-        strict : bool, default=False
-            Whether the fit stops, before anything is charged, if a record holds a number that is not finite or a label
-            lies outside `classes`, whatever `unknown_labels` says. That it did not stop is one bit about the records,
-            which the guarantee names as not covered.
+        ledger : Ledger, default=None
+            Account of the data set. It cannot be charged with `sampling_rate` below 1.
+        partition : str, default=None
+            As in `Ledger.charge`.
+        checkpoint : path, default=None
+            File by which the same call goes on after an interruption, on the same data. It stays when the training has
+            ended, and gives the same weights again: remove it before a training on other data. The step in which the
+            run was interrupted is lost and counts. A copy of it that another run has overtaken is refused if there is a
+            ledger. Not with a seed, which would repeat the noise.
+        progress : callable, default=None
+            Called with the number of steps that are done.
 
         Returns
         -------
@@ -197,28 +186,29 @@ class SparseFinetuner(NetworkClassifier):
         ------
         ParameterError, InputError, BudgetError, BudgetExceeded, UnknownLabelError
             If a parameter breaks its rule, the input does not fit, or the budget or ledger refuses.
+        LedgerError
+            If the ledger cannot be used, or another run overtakes this one from a copy of its checkpoint.
         """
-        self._forget()
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # what an earlier fit left
         classes, trainer = self._prepared(ledger)
         records = PrivateRecords.of_classes(X, y, classes, self.unknown_labels)
         plan = self._plan(trainer, records.shape, integral=records.integral)
-        if strict:
-            records.refuse_unusable()
-            missing = (*plan.guarantee.not_covered, A_STRICT_STOP)
-            plan = replace(plan, guarantee=replace(plan.guarantee, not_covered=missing))
-        trainer._train(
+        records.refuse_unusable()
+        trainer.train(
             records,
             plan,
+            name=type(self).__name__,
+            meaning={"classes": classes.tolist(), "unknown_labels": self.unknown_labels},
             ledger=ledger,
             partition=partition,
             checkpoint=checkpoint,
             progress=progress,
-            name=type(self).__name__,
-            meaning={"classes": classes.tolist(), "unknown_labels": self.unknown_labels},
         )
         self.classes_, self.selection_ = classes, dict(trainer.selection)
         self.module_, self.guarantee_ = trainer.module_, trainer.guarantee_
         self.sampling_rate_ = trainer.sampling_rate
+        self.encoder_: str | None = None
         return self
 
     def plan(self, shape: tuple[int, ...], *, integral: bool = False, ledger: Ledger | None = None) -> Guarantee:
@@ -261,6 +251,16 @@ class SparseFinetuner(NetworkClassifier):
             raise InputError("the module returns another number of logits than there are classes.")
         return np.concatenate(batches)
 
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of the largest score for each record.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n, ...)
+        """
+        best = self.decision_function(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """Return the softmax of the logits, of shape (n, n_classes); clipping and noise leave it uncalibrated.
 
@@ -279,7 +279,7 @@ class SparseFinetuner(NetworkClassifier):
         ----------
         path : path
         network : str or Network, default=None
-            What `load_network` takes or returned, for `dppl predict` to build the network again. It is for images that
+            What `load_network` takes or returned, for `dppl predict` to rebuild the network. It is for images that
             were prepared as this name says; that `module` has its weights is checked.
         overwrite : bool, default=False
             Whether an existing file may be replaced.
@@ -292,6 +292,10 @@ class SparseFinetuner(NetworkClassifier):
             If the file exists and `overwrite` is False.
         """
         check_is_fitted(self, "module_")
+        if isinstance(self.train, Mapping):
+            raise ParameterError(
+                "must name parts of the module for a file; save module_ with torch.", parameter="train"
+            )
         if network is not None:
             network = network if isinstance(network, Network) else load_network(network, device="cpu")
             if model_file.module_digest(network.module) != model_file.module_digest(self.module):
@@ -318,10 +322,10 @@ class SparseFinetuner(NetworkClassifier):
         InputError
             If the module is another.
         """
-        fields, guarantee, tensors = model_file.read(path, module)
+        fields, guarantee, values = model_file.read(path, module)
         model = cls(module, guarantee.budget, fields["classes"], **fields["parameters"])
         model.encoder_ = fields["encoder"]
-        return model_file.restored(model, guarantee, tensors["values"])
+        return model_file.restored(model, guarantee, values)
 
     def _prepared(self, ledger: Ledger | None = None) -> tuple[NDArray[Any], DPTrainer]:
         """Return the class list and the trainer of a network with a new head, from parameters and public inputs."""
@@ -332,7 +336,7 @@ class SparseFinetuner(NetworkClassifier):
         )
         _validate.not_negative(warmup_epochs=self.warmup_epochs)
         _validate.probability(sampling_rate=rate)
-        _validate.one_of(reading.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
+        _validate.one_of((*reading.UNKNOWN_LABELS, "strict"), unknown_labels=self.unknown_labels)
         classes = reading.public_classes(self.classes)
         module, selection = self._selected(len(classes))
         head = head_of(module, self.head) if self._trains_head else ""
@@ -359,7 +363,7 @@ class SparseFinetuner(NetworkClassifier):
 
     @property
     def _trains_head(self) -> bool:
-        return isinstance(self.train, Collection) and "head" in self.train
+        return isinstance(self.train, Collection) and not isinstance(self.train, Mapping) and "head" in self.train
 
     def _selected(self, n_classes: int) -> tuple[Any, Selection]:
         """Return a copy of the module with a head of zeros, where it is trained, and what is trained of it."""
@@ -372,22 +376,25 @@ class SparseFinetuner(NetworkClassifier):
             new.weight.data.zero_()
             new.bias.data.zero_()
             module.set_submodule(name, new)
+        if isinstance(self.train, Mapping):
+            return module, self.train
         return module, select_weights(module, self.train, sparsity=self.sparsity, head=self.head)
 
     def _plan(self, trainer: DPTrainer, shape: tuple[int, ...], *, integral: bool) -> TrainingPlan:
         plan = trainer.plan(shape, integral=integral)
         if plan.gradients.n_outputs != len(self.classes):  # type: ignore[arg-type]
             raise ParameterError("the module's head has another number of outputs than there are classes.")
+        stops = {
+            "error": ["whether the fit stopped at a label outside the class list (unknown_labels='error')"],
+            "strict": [A_STRICT_STOP],
+        }
         guarantee = plan.guarantee
-        missing = list(guarantee.not_covered)
-        if self.unknown_labels == "error":
-            missing.append("whether the fit stopped at a label outside the class list (unknown_labels='error')")
         return replace(
             plan,
             guarantee=replace(
                 guarantee,
                 public_inputs=("the list of classes", *guarantee.public_inputs),
-                not_covered=tuple(missing),
+                not_covered=(*guarantee.not_covered, *stops.get(self.unknown_labels, [])),
             ),
         )
 

@@ -12,17 +12,15 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dppl import _validate
 from dppl._optional import optional
 from dppl.encoders.frozen import tensors_digest
 from dppl.errors import BudgetError, InputError, ParameterError
-from dppl.estimators.parameters import parameters
 from dppl.finetune.checkpoint import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords, fit_for_release
-from dppl.finetune.refusals import refuse
-from dppl.finetune.selection import Selection, check_module, set_weights, weights_of
+from dppl.finetune.layers import refuse
+from dppl.finetune.selection import Selection, set_weights, weights_of
 from dppl.finetune.tensor_file import as_json
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
 from dppl.kernel.privacy import Budget, Guarantee
@@ -53,84 +51,27 @@ class TrainingPlan:
     gradients: NetworkGradients
     measurements: Mapping[str, Calibrated]  # the gradients, as often as there are steps, with their noise
     guarantee: Guarantee
-    made_for: dict[str, Any]  # all public values that decide it, by name
 
 
-@parameters
+@dataclass(kw_only=True, eq=False)
 class DPTrainer:
-    r"""Differentially private stochastic gradient descent on chosen weights of a module.
+    """DP-SGD [1] on chosen weights of a module, from checked public parameters: the loop beneath `SparseFinetuner`.
 
     In each step every record takes part with the same probability (Poisson sampling by fair coins). Gradients of single
-    records are clipped, over all trained weights together, and become integers; their sum is exact, and so is the
+    records are clipped, over all trained weights jointly, and become integers; their sum is exact, and so is the
     noise. The weights move with momentum along a rate that warms up and falls as a cosine.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Public. Maps a batch of records to logits; it is trained in the mode (``eval`` or ``train``) in which it is.
-        It is not changed.
-    selection : mapping of str to ndarray of int64, or None
-        What `select_weights` returns: for each trained parameter the flat positions, None for all.
-    budget : ApproxDP, GaussianDP or ZCDP, default=None
-        What the training may spend; ApproxDP with `sampling_rate` below 1.
-    steps : int
-        Number of steps. Public, like `sampling_rate` and `batch_size`: never take them from the private data.
-    sampling_rate : float, default=1.0
-        Probability with which a record takes part in a step; 1 is the full batch.
-    batch_size : float
-        A public number to divide sums by: the size of a sample that is expected.
-    clip : float, default=1.0
-        Longest gradient that keeps its length.
-    learning_rate : float or mapping of str to float, default=0.1
-        One rate, or that of each trained parameter.
-    momentum : float, default=0.9
-        Share of the velocity that is kept from step to step.
-    warmup_steps : int, default=0
-        Steps over which the rate rises linearly.
-    augment : callable, default=None
-        Takes a record as a tensor and returns another of its shape, by itself, before the gradient is clipped. What it
-        draws from the global generators of torch, Python and NumPy begins anew at each record, whatever they were
-        seeded with. A generator of its own, which dppl cannot reach, must start from the system: those of NumPy and
-        Python do unless they are seeded, and a ``torch.Generator`` after its ``seed()``.
-    block : int, default=32
-        Records that are computed at once ("virtual batch"). With 1 each is computed by itself, in more time; with more,
-        kernels may round a record by what is beside it, as the statement says.
-    random_state : int, default=None
-        None draws samples and noise from the operating system. An integer repeats a run, and the guarantee then says
-        that the model must not be released.
-
-    Attributes
-    ----------
-    module_ : torch.nn.Module
-        The trained copy, after `fit`. Safe to publish.
-    guarantee_ : Guarantee
-        What is promised, after `fit`.
-
-    Notes
-    -----
-    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the sums of clipped gradients of all
-    steps; the weights follow from them. Sensitivity: 2²² in L2, over all trained weights together; that is the clipping
-    norm in steps of rounding. With `sampling_rate` below 1 the cost is that of Gaussian sums over Poisson samples, by
-    privacy loss distributions, in (epsilon, delta) only; at 1 squares of mu add. Public inputs: the module before the
-    training, the selection, all parameters, the shape of a record. Not covered: choice of parameters by private data,
-    timing, a changed label (two steps), whether a record stopped the training, runs that go on from copies of a
-    checkpoint without a ledger, and, but with ``block=1``, rounding by which records that are computed together may
-    touch each other.
-
-    References
-    ----------
-    .. [1] Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang (2016), arXiv:1607.00133, Algorithm 1.
-    .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
+    [1] Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang (2016), arXiv:1607.00133, Algorithm 1.
     """
 
-    module: Any = field(kw_only=False)
+    module: Any = field(kw_only=False)  # public; it is trained in the mode in which it is, and not changed
     selection: Selection = field(kw_only=False)
     budget: Budget | None = field(default=None, kw_only=False)
     steps: int
     batch_size: float
     sampling_rate: float = 1.0
     clip: float = 1.0
-    learning_rate: float | Mapping[str, float] = 0.1
+    learning_rate: float | Mapping[str, float] = 0.1  # of all trained parameters, or of each
     momentum: float = 0.9
     warmup_steps: int = 0
     augment: Callable[[Any], Any] | None = None
@@ -141,13 +82,6 @@ class DPTrainer:
         self.budget = checked_budget(self.budget)
         if self.budget.is_zero:
             raise BudgetError(f"{self.budget} lets nothing be released, so there is nothing to train.")
-        check_module(self.module)
-        if not isinstance(self.selection, Mapping):
-            raise ParameterError(
-                "must be a mapping from names of parameters to positions, or None for all, as select_weights returns; "
-                f"got a {type(self.selection).__name__}.",
-                parameter="selection",
-            )
         _validate.positive_integer(steps=self.steps, block=self.block)
         _validate.positive(batch_size=self.batch_size, clip=self.clip)
         _validate.probability(sampling_rate=self.sampling_rate)
@@ -166,29 +100,13 @@ class DPTrainer:
                 parameter="selection",
             )
         refuse(self.module, self.selection)
-        rates = self.learning_rate
-        rates = dict(rates) if isinstance(rates, Mapping) else dict.fromkeys(self.selection, rates)
-        if set(rates) != set(self.selection):
-            raise ParameterError("must be a number, or name each trained parameter.", parameter="learning_rate")
-        for rate in rates.values():
+        if not isinstance(self.learning_rate, Mapping):
+            self.learning_rate = dict.fromkeys(self.selection, self.learning_rate)
+        for rate in self.learning_rate.values():
             _validate.positive(learning_rate=rate)
-        self.learning_rate = rates
 
     def plan(self, shape: tuple[int, ...], *, integral: bool = False) -> TrainingPlan:
-        """Settle what a training on records of this shape releases and guarantees: nothing is read or charged.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            Of one record.
-        integral : bool, default=False
-            Whether records are integers, such as tokens.
-
-        Raises
-        ------
-        ParameterError, BudgetError
-            If the module cannot be trained record by record, or the budget not be spent.
-        """
+        """Settle what a training on records of this shape releases and guarantees: nothing is read or charged."""
         gradients = NetworkGradients(
             self.module,
             self.selection,
@@ -223,74 +141,21 @@ class DPTrainer:
             assumptions=_ASSUMPTIONS,
             software={**software_versions(), "torch": str(optional("torch", "torch", "torch").__version__)},
         )
-        return TrainingPlan(gradients, measurements, guarantee, self._public(shape, integral))
+        return TrainingPlan(gradients, measurements, guarantee)
 
-    def fit(
+    def train(
         self,
-        X: Any,
-        y: ArrayLike,
+        records: PrivateRecords,
+        plan: TrainingPlan,
         *,
-        plan: TrainingPlan | None = None,
+        name: str,
+        meaning: Mapping[str, Any],
         ledger: Ledger | None = None,
         partition: str | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> Self:
-        """Train the module on (`X`, `y`).
-
-        Parameters
-        ----------
-        X : array-like or tensor of shape (n_records, ...)
-            Private records. Integers reach the module as int64, all else as float32.
-        y : array-like of shape (n_records,)
-            Positions of the classes among the logits; a record with a negative one is left out.
-        plan : TrainingPlan, default=None
-            What `plan` returned for such records.
-        ledger : Ledger, default=None
-            Account of the data set. It cannot be charged with `sampling_rate` below 1.
-        partition : str, default=None
-            As in `Ledger.charge`.
-        checkpoint : path, default=None
-            File by which the same call goes on after an interruption, on the same data. It stays when the training has
-            ended, and gives the same weights again: remove it before a training on other data. The step in which the
-            run was interrupted is lost and counts. A copy of it that another run has overtaken is refused if there is a
-            ledger. Not with a seed, which would repeat the noise.
-        progress : callable, default=None
-            Called with the number of steps that are done.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ParameterError, InputError, BudgetError, BudgetExceeded
-            If a parameter breaks its rule, the input does not fit, or the budget or ledger refuses.
-        LedgerError
-            If the ledger cannot be used, or another run overtakes this one from a copy of its checkpoint.
-        """
-        return self._train(
-            PrivateRecords.at_positions(X, y),
-            plan,
-            ledger=ledger,
-            partition=partition,
-            checkpoint=checkpoint,
-            progress=progress,
-        )
-
-    def _train(
-        self,
-        records: PrivateRecords,
-        plan: TrainingPlan | None,
-        *,
-        ledger: Ledger | None,
-        partition: str | None,
-        checkpoint: str | os.PathLike[str] | None,
-        progress: Callable[[int], object] | None,
-        name: str = "DPTrainer",
-        meaning: Mapping[str, Any] | None = None,
-    ) -> Self:
-        """Train as `fit`, for an estimator of this name in the ledger.
+        """Train for an estimator of this name in the ledger; `plan` is of this trainer, and of records of this shape.
 
         `meaning` holds public values that say what labels mean, JSON-ready; a checkpoint is of these, too.
         """
@@ -300,20 +165,20 @@ class DPTrainer:
             )
         if ledger is None and partition is not None:
             raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
-        plan = self.plan(records.shape, integral=records.integral) if plan is None else plan
-        if plan.made_for != self._public(records.shape, records.integral):
-            raise ParameterError("is for other parameters, another module or records of other shape.", parameter="plan")
         # The file is of one run: of all that decides it but the private records, its noise and its account included.
         identity = {
-            **plan.made_for,
-            **_as_read(dict(meaning or {})),
+            **self._public(records),
+            **meaning,
             "noise": [release.to_dict() for release in plan.guarantee.releases],
             "data set in a ledger": None if ledger is None else ledger.dataset,
             "partition": partition,
         }
-        file = Checkpoint(checkpoint, identity)
+        file = Checkpoint(checkpoint, json.loads(as_json(identity)))
         with file.held():
-            state = file.read(plan.gradients.size, self.steps) or self._start()
+            state = file.read(plan.gradients.size, self.steps)
+            if state is None:
+                values = np.concatenate([*weights_of(self.module, self.selection).values()], dtype=np.float32)
+                state = State(0, values, np.zeros_like(values))
             if ledger is not None and not _is_paid(ledger, state):
                 state.entry = ledger.charge(
                     plan.guarantee,
@@ -327,7 +192,7 @@ class DPTrainer:
             # Steps that an earlier run has begun are spent, whether or not they were answered.
             with (
                 charged(state.entry),
-                records.counter(plan.measurements, plan.gradients.n_outputs, self.random_state, state.begun) as measure,
+                records.counter(plan.measurements, self.random_state, state.begun) as measure,
             ):
                 self._descend(measure, state, file, ledger, progress)
         entry = state.entry
@@ -372,35 +237,23 @@ class DPTrainer:
                 progress(step + 1)
         file.write(state, self.steps)
 
-    def _start(self) -> State:
-        values = np.concatenate(list(weights_of(self.module, self.selection).values()), dtype=np.float32)
-        return State(0, values, np.zeros_like(values))
-
     def _described(self) -> dict[str, Any]:
         """Return the public parameters, JSON-ready, without the seed."""
         names = ("steps", "sampling_rate", "batch_size", "clip", "momentum", "warmup_steps", "block")
         return {"budget": checked_budget(self.budget).to_dict(), **{name: getattr(self, name) for name in names}}
 
-    def _public(self, shape: tuple[int, ...], integral: bool) -> dict[str, Any]:
+    def _public(self, records: PrivateRecords) -> dict[str, Any]:
         """Return all public values that decide a training but its noise, by their names for people."""
         places = {name: None if p is None else p.tolist() for name, p in self.selection.items()}
-        return _as_read(
-            {
-                **self._described(),
-                "learning_rate": self.learning_rate,
-                "selection of weights": sha256(json.dumps(places, sort_keys=True).encode()).hexdigest(),
-                "shape of a record": list(shape),
-                "kind of records": "integers" if integral else "numbers",
-                "module": tensors_digest("", self.module.state_dict().items()),
-                "kind of randomness": "the system's" if self.random_state is None else "seeded",
-            }
-        )
-
-
-def _as_read(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields as a file gives them back."""
-    read: dict[str, Any] = json.loads(as_json(fields))
-    return read
+        return {
+            **self._described(),
+            "learning_rate": self.learning_rate,
+            "selection of weights": sha256(json.dumps(places, sort_keys=True).encode()).hexdigest(),
+            "shape of a record": list(records.shape),
+            "kind of records": "integers" if records.integral else "numbers",
+            "module": tensors_digest("", self.module.state_dict().items()),
+            "kind of randomness": "the system's" if self.random_state is None else "seeded",
+        }
 
 
 def _are_positions(places: Any, size: int) -> bool:

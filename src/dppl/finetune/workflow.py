@@ -44,17 +44,14 @@ def train(
     folder: Path,
     *,
     watch: Watch,
-    keep: bool = False,
     overwrite: bool = False,
-    workers: int | None = None,
     ledger: Ledger | None = None,
     partition: str | None = None,
-    strict: bool = False,
 ) -> None:
-    """Read labelled images, train on them, and write the model, then the report on what was left out.
+    """Read labelled images, train on them, and write the model, then the report on skipped records.
 
     Folder and options are as in `dppl.training.workflow.train`. `watch` is opened with the source while it is read,
-    then with the guarantee, and told of steps that are done.
+    then with the guarantee, and is called with the number of steps that are done.
 
     After an interruption the same call goes on where it stopped, unless the model has a seed: then the training begins
     anew.
@@ -65,11 +62,11 @@ def train(
     checkpoint = folder / workflow.TRAINING
     if ledger is not None and not checkpoint.exists():  # what was begun is paid for
         ledger.check(guarantee, partition=partition)
-    classes = np.asarray(model.classes)
+    classes, strict = np.asarray(model.classes), model.unknown_labels == "strict"
     workflow.check_records(source, network, classes, model.unknown_labels, strict=strict)
-    with workflow.work_in(folder, keep=keep):
+    with workflow.work_in(folder):
         with watch(source) as progress:
-            done = workflow.embed_all(source, network, folder / "private", workers, progress, strict=strict)
+            done = workflow.embed_all(source, network, folder / "private", progress, strict=strict)
         table = read_table(done.table)
         left_out = workflow.left_out_of(done.report, table, classes, np.ones(len(table), bool))
         with watch(guarantee) as progress:
@@ -80,7 +77,6 @@ def train(
                 partition=partition,
                 checkpoint=checkpoint if model.random_state is None else None,
                 progress=progress,
-                strict=strict,
             )
         model.encoder_ = network.fingerprint.text()
         workflow.save(model, out, overwrite=overwrite)
@@ -98,7 +94,7 @@ class Finetuned:
     def predictor(
         self, network: str | None = None, *, device: Device = "auto"
     ) -> tuple[Network, Callable[[Any], NDArray[np.float32]]]:
-        """Build the public network again, and return it with what gives the rows that it prepares probabilities.
+        """Rebuild the public network, and return it with what gives the rows that it prepares probabilities.
 
         Where the file names Python code, `network` must say it: which code runs is not for a model file to say.
         """

@@ -56,14 +56,11 @@ class ModelAnswer:
     features: int | None
     encoder: str | None
     classes: list[Label]
-    prototypes: bool
     descriptions: list[list[str]] | None
     summary: str
     in_short: list[list[str]]
-    numbers: list[list[str]]
     statement: str
     card: str
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from http import HTTPStatus
+from time import monotonic
+from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.security import HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import TypeAdapter
 
 from dppl._version import __version__
@@ -25,27 +28,13 @@ from dppl.serve.limits import Limits, RequestError
 from dppl.serve.metrics import Metrics
 from dppl.serve.models import Served
 from dppl.serve.page import page
-from dppl.serve.requests import PredictionRequest, read_form, read_json, request_models
+from dppl.serve.requests import read, request_models
 
 __all__ = ["build"]
 
-_THREADS = 4
 # A body is read to this many times its limit, so that a client that sends too much reads why it is refused.
 _DRAINED = 4
-_PROBLEMS = {
-    400: "The request cannot be read.",
-    401: "The token is missing or wrong.",
-    403: "A page of another site asks.",
-    404: "There is no such model.",
-    408: "The body took too long.",
-    413: "The body or an image is too large.",
-    415: "The body is of another type.",
-    421: "The name of the host is not one of this machine.",
-    422: "The body asks for something else than predictions of a model that is served.",
-    503: "Too many predictions run, or this one took too long; ask again later.",
-}
 _PREDICTION = TypeAdapter(Prediction)
-_T = TypeVar("_T")
 
 
 class _Service:
@@ -59,7 +48,8 @@ class _Service:
         self.json_request, self.form_request = request_models(limits, widths)
         self.limits, self.metrics = limits, Metrics()
         self._slots = asyncio.Semaphore(limits.requests)
-        self._threads = ThreadPoolExecutor(_THREADS, "dppl-predict")
+        # One thread for each prediction that may run: most of its time it waits for the encoder.
+        self._threads = ThreadPoolExecutor(limits.requests, "dppl-predict")
         self._batches = {
             name: Batches(served.encoder, limits.items, partial(self.metrics.embedded, name))
             for name, served in self.models.items()
@@ -78,29 +68,19 @@ class _Service:
         """Answer a request for predictions as JSON, within the limits of time and number."""
         if self._slots.locked():
             raise _busy("Too many predictions run; ask again later.")
-        wanted = None
+        body, deadline = None, monotonic() + self.limits.seconds
         try:
             async with self._slots, asyncio.timeout(self.limits.seconds):
                 with self.metrics.running.track_inprogress():
-                    wanted = await self._read(request)
-                    return await self._predict(request, wanted)
+                    body = await self._body(request)
+                    run = asyncio.get_running_loop().run_in_executor
+                    return await run(self._threads, self._predict, request, body, deadline)
         except TimeoutError:
-            if wanted is None:
+            if body is None:
                 raise RequestError(408, "slow_body", "The body took too long.") from None
             raise _busy("The prediction took too long; send fewer items, or ask again later.") from None
         except MemoryError:
             raise _busy("There is not enough memory now; send fewer items, or ask again later.") from None
-
-    async def _read(self, request: Request) -> PredictionRequest:
-        body = await self._body(request)
-        header = request.headers.get("content-type", "")
-        kind = header.partition(";")[0].strip().lower()
-        if kind == "application/json":
-            return await self._in_thread(read_json, self.json_request, body, self.limits)
-        if kind == "multipart/form-data":
-            fields = await self._in_thread(read_form, header, body, self.limits)
-            return self.form_request.model_validate(fields)
-        raise RequestError(415, "other_type", "Send application/json, or multipart/form-data with images.")
 
     async def _body(self, request: Request) -> bytes:
         limit, size, parts = self.limits.body_bytes, 0, []
@@ -114,56 +94,49 @@ class _Service:
             raise RequestError(413, "too_many_bytes", f"A body may have {limit} bytes at most.")
         return b"".join(parts)
 
-    async def _predict(self, request: Request, wanted: PredictionRequest) -> bytes:
-        served, items = self.model(wanted.model), wanted.items
-        name, kind = served.about.name, wanted.kind
-        request.scope["dppl"].update(model=name, kind=kind, items=len(items))
+    def _predict(self, request: Request, body: bytes, deadline: float) -> bytes:
+        """Read a body and return `Predictions` as JSON; in a thread, because all of it keeps a processor busy."""
+        asked = read(request.headers.get("content-type", ""), body, self.json_request, self.form_request, self.limits)
+        served, kind = self.model(asked.model), asked.kind
+        name = served.about.name
+        request.scope["dppl"].update(model=name, kind=kind, items=len(asked.items))
         if kind not in served.about.takes:
             raise RequestError(422, "other_kind", f"This model takes {' or '.join(served.about.takes)}.")
         reasons: dict[int, str] = {}
         if kind == "embeddings":
-            rows = list(wanted.rows(served.about.features))
+            rows = list(asked.rows(served.about.features))
         else:
-            rows, reasons = await self._embed(served, items)
-        answer = await self._in_thread(_as_json, served, rows, reasons, wanted)
-        self.metrics.predicted(name, kind, len(rows))
-        return answer
+            rows, reasons = self._embed(served, asked.items, deadline)
+        # JSON is written item by item: while one is, no other thread runs.
+        predictions = []
+        for place, row in enumerate(rows):
+            if row is None:
+                made = Prediction(reason=reasons.get(place, "the encoder cannot embed it"))
+            else:
+                made = served.prediction(row, asked.top, asked.nearest, asked.probabilities)
+            predictions.append(_PREDICTION.dump_json(made))
+        self.metrics.items.labels(name, kind).inc(len(rows))
+        return b'{"model":%b,"predictions":[%b]}' % (json.dumps(name).encode(), b",".join(predictions))
 
-    async def _embed(self, served: Served, items: list[Any]) -> tuple[list[Any], dict[int, str]]:
+    def _embed(self, served: Served, items: list[Any], deadline: float) -> tuple[list[Any], dict[int, str]]:
         """Return the row of each item, None where it has none, and by position why."""
-        prepare = partial(served.prepare, most_pixels=self.limits.pixels)
-        tasks = [asyncio.create_task(self._in_thread(prepare, item)) for item in items]
-        try:
-            prepared = await asyncio.gather(*tasks)
-        finally:  # once one item has refused the request, the others are not begun
-            for task in tasks:
-                task.cancel()
-        reasons = {place: reason for place, (_, reason) in enumerate(prepared) if reason is not None}
-        usable = [content for content, reason in prepared if reason is None]
-        embedded = iter(await self._batches[served.about.name].embed(usable))
+        usable, reasons = [], {}
+        for place, item in enumerate(items):
+            if monotonic() > deadline:
+                raise TimeoutError
+            content, reason = served.prepare(item, most_pixels=self.limits.pixels)
+            if reason is None:
+                usable.append(content)
+            else:
+                reasons[place] = reason
+        embedded = iter(self._batches[served.about.name].embed(usable, deadline))
         return [None if place in reasons else next(embedded) for place in range(len(items))], reasons
-
-    async def _in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     def close(self) -> None:
         """Let all threads go."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for batches in self._batches.values():
             batches.close()
-
-
-def _as_json(served: Served, rows: list[Any], reasons: dict[int, str], wanted: PredictionRequest) -> bytes:
-    """Return `Predictions` as JSON: many numbers of many classes, which the event loop must not wait for."""
-    predictions = (
-        Prediction(reason=reasons.get(place, "the encoder cannot embed it"))
-        if row is None
-        else served.prediction(row, wanted.top, wanted.nearest, wanted.probabilities)
-        for place, row in enumerate(rows)
-    )
-    # One by one: while JSON is written, no other thread runs.
-    name = json.dumps(served.about.name).encode()
-    return b'{"model":%b,"predictions":[%b]}' % (name, b",".join(map(_PREDICTION.dump_json, predictions)))
 
 
 def _busy(message: str) -> RequestError:
@@ -224,8 +197,7 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
     @app.get("/metrics", response_class=Response, responses=_text("text/plain"))
     async def metrics() -> Response:
         """Return numbers for Prometheus."""
-        numbers, kind = service.metrics.page()
-        return Response(numbers, headers={"Content-Type": kind})
+        return Response(generate_latest(service.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     html, policy = page()
 
@@ -240,7 +212,7 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
 
 
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": Problem, "description": _PROBLEMS[status]} for status in statuses}
+    return {status: {"model": Problem, "description": HTTPStatus(status).phrase} for status in statuses}
 
 
 def _text(kind: str) -> dict[int | str, dict[str, Any]]:

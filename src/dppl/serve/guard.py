@@ -10,6 +10,7 @@ import re
 import traceback
 from collections.abc import Collection
 from hashlib import sha256
+from pathlib import Path
 from time import perf_counter
 
 from fastapi.exceptions import RequestValidationError
@@ -87,7 +88,9 @@ class Guard:
         except Exception as error:
             if not isinstance(error, EXPECTED):
                 # Its type and place, but not its message, which may quote the request.
-                log_event("failed", level=logging.ERROR, error=type(error).__name__, where=_where(error))
+                last = traceback.extract_tb(error.__traceback__)[-1]
+                where = f"{Path(last.filename).name}:{last.lineno}"
+                log_event("failed", level=logging.ERROR, error=type(error).__name__, where=where)
             if not answered:
                 await problem(error)(scope, receive, answer)
 
@@ -132,12 +135,6 @@ def _digest(token: bytes) -> bytes:
     return sha256(token).digest()
 
 
-def _where(error: Exception) -> str:
-    """Return the file and line that raised an error."""
-    *_, last = traceback.extract_tb(error.__traceback__) or [None]
-    return "unknown" if last is None else f"{last.filename.rpartition('/')[2]}:{last.lineno}"
-
-
 def problem(error: Exception) -> Response:
     """Return the answer to a request that failed. All messages are written by us: none quotes the request."""
     match error:
@@ -159,11 +156,15 @@ def problem(error: Exception) -> Response:
 
 
 def _invalid(error: ValidationError | RequestValidationError) -> RequestError:
-    # Messages and places of pydantic may quote keys of the body, so only its types and our own names are used.
+    """Name the field that is wrong and pydantic's rule for it, neither of which quotes a value."""
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return RequestError(400, "not_json", "The body is not JSON in UTF-8.")
     if first["type"] == "too_long":
         return too_many_items(first["ctx"]["max_length"])
-    name = next((part for part in first["loc"][:1] if part in FIELDS), "The request")
-    return RequestError(422, "invalid", f"{name} is not as /openapi.json describes it.")
+    # A place may be a key of the body, so only our own names are shown.
+    name = next((part for part in first["loc"][:1] if part in FIELDS), None)
+    rule = {"extra_forbidden": f"It may have {', '.join(FIELDS)} only."}.get(
+        first["type"], f"{first['msg'].rstrip('.')}."
+    )
+    return RequestError(422, "invalid", f"{name or 'The request'} is not as /openapi.json describes it. {rule}")

@@ -14,32 +14,13 @@ __all__ = ["Limits", "RequestError"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one request may ask for, and how many may run at a time.
-
-    Parameters
-    ----------
-    body_bytes : int, default=16777216
-        Size of a body.
-    items : int, default=256
-        Embeddings, texts or images in a request, and items in a batch of the encoder.
-    pixels : int, default=40000000
-        Of an image, read from its header before it is decoded.
-    seconds : float, default=30
-        From the first byte of the body to the answer.
-    requests : int, default=64
-        Predictions that may run or wait at a time.
-
-    Raises
-    ------
-    ParameterError
-        If one is not positive.
-    """
+    """What one request may ask for, and how many may run at a time."""
 
     body_bytes: int = 1 << 24
-    items: int = 256
-    pixels: int = 40_000_000
-    seconds: float = 30.0
-    requests: int = 64
+    items: int = 256  # embeddings, texts or images in a request, and items in a batch of the encoder
+    pixels: int = 40_000_000  # of an image, read from its header before it is decoded
+    seconds: float = 30.0  # from the first byte of the body to the answer
+    requests: int = 64  # predictions that may run or wait
 
     def __post_init__(self) -> None:
         for name in ("body_bytes", "items", "pixels", "requests"):

@@ -13,7 +13,7 @@ __all__ = ["LOG", "json_lines", "log_event"]
 
 LOG = logging.getLogger("dppl.serve")
 # Of the server the text that its programmers wrote is shown, and of other libraries only that they said something:
-# arguments and tracebacks may quote a request, and so may texts that were put together.
+# arguments and tracebacks may quote a request, and so may formatted texts.
 _SERVER = "uvicorn.error"
 _SILENT = ("asyncio", "python_multipart", "uvicorn.access", "uvicorn.asgi")
 

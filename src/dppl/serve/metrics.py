@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from dppl._optional import optional
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 __all__ = ["Metrics"]
 
@@ -16,34 +14,24 @@ class Metrics:
     """The numbers of one service."""
 
     def __init__(self) -> None:
-        self._client = client = optional("prometheus_client", "prometheus-client", "serve")
-        self._registry = registry = client.CollectorRegistry()
-        client.ProcessCollector(registry=registry)
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
         labels = ["method", "route", "status"]
-        self._requests = client.Counter("dppl_requests", "Requests that were answered.", labels, registry=registry)
-        self._seconds = client.Histogram(
+        self._requests = Counter("dppl_requests", "Requests that were answered.", labels, registry=registry)
+        self._seconds = Histogram(
             "dppl_request_seconds", "Time to an answer.", ["route"], registry=registry, buckets=_SECONDS
         )
-        self._items = client.Counter("dppl_items", "Items that were predicted.", ["model", "kind"], registry=registry)
-        self._batches = client.Histogram(
+        self.items = Counter("dppl_items", "Items that were predicted.", ["model", "kind"], registry=registry)
+        self._batches = Histogram(
             "dppl_batch_items", "Items embedded together.", ["model"], registry=registry, buckets=_ITEMS
         )
-        self.running = client.Gauge("dppl_predictions_running", "Predictions that run or wait.", registry=registry)
+        self.running = Gauge("dppl_predictions_running", "Predictions that run or wait.", registry=registry)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answer."""
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def predicted(self, model: str, kind: str, items: int) -> None:
-        """Count items."""
-        self._items.labels(model, kind).inc(items)
-
     def embedded(self, model: str, items: int) -> None:
         """Count a batch."""
         self._batches.labels(model).observe(items)
-
-    def page(self) -> tuple[bytes, str]:
-        """Return all numbers, and the type of the page."""
-        content: Any = self._client.generate_latest(self._registry)
-        return content, self._client.CONTENT_TYPE_LATEST

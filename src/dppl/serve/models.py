@@ -31,38 +31,21 @@ from dppl.training import encoder_of_model
 __all__ = ["Served", "open_model"]
 
 _Rows = NDArray[Any]
-_NO_DIRECTION = "it has no direction (NaN, infinity, only zeros)"
-_NOT_PREPARED = "the encoder cannot prepare it"
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model, ready to predict.
-
-    Parameters
-    ----------
-    about : ModelAnswer
-    encoder : Encoder or None
-        None for a model that takes embeddings alone.
-    classify : callable
-        From a row of shape (1, n_features) to its label, None if it cannot be used, and its probabilities.
-    nearest : callable, default=None
-        From a row and a number to so many prototypes. None where a model has none.
-    """
+    """A model, ready to predict."""
 
     about: ModelAnswer
-    encoder: Encoder | None
+    encoder: Encoder | None  # None: embeddings alone are taken
+    # From a row of shape (1, n_features) to its label, None if it cannot be used, and its probabilities.
     classify: Callable[[_Rows], tuple[Any, NDArray[np.float64]]]
+    # From a row and a number to so many prototypes; None where a model has none.
     nearest: Callable[[_Rows, int], list[Nearest]] | None = None
 
     def prepare(self, payload: bytes | str, most_pixels: int) -> tuple[Any, str | None]:
-        """Decode and prepare an item; return what the encoder takes, or None and why there is nothing.
-
-        Parameters
-        ----------
-        payload : bytes or str
-        most_pixels : int
-        """
+        """Decode and prepare an item; return what the encoder takes, or None and why there is nothing."""
         assert self.encoder is not None
         try:
             content = decode(payload, self.encoder.modality, most_pixels)
@@ -75,23 +58,14 @@ class Served:
         except (DpplError, MemoryError):
             raise
         except Exception:  # an encoder's message about an odd item may quote it
-            return None, _NOT_PREPARED
+            return None, "the encoder cannot prepare it"
 
     def prediction(self, row: _Rows, top: int, nearest: int, probabilities: bool) -> Prediction:
-        """Predict one row by itself, so that its bits do not depend on the rows that come with it.
-
-        Parameters
-        ----------
-        row : ndarray of shape (n_features,)
-        top, nearest : int
-            Number of classes and prototypes to return.
-        probabilities : bool
-            Whether to return those of all classes, in the order of the model's.
-        """
+        """Predict one row by itself, so that its bits do not depend on the rows that come with it."""
         with np.errstate(all="ignore"):
             label, values = self.classify(row[None])
         if label is None:
-            return Prediction(reason=_NO_DIRECTION)
+            return Prediction(reason="it has no direction (NaN, infinity, only zeros)")
         classes = self.about.classes
         # The label first, also where several classes share its probability.
         order = np.lexsort(([name != label for name in classes], -values))[:top].tolist()
@@ -106,26 +80,9 @@ class Served:
 def open_model(
     path: Path, encoder: str | None = None, *, device: Device = "auto", embeddings_only: bool = False
 ) -> Served:
-    """Read a model file, and load the encoder that it names.
+    """Read a model file, which gives the model its name, and load the encoder or network that it names.
 
-    Parameters
-    ----------
-    path : Path
-        Its name without the suffix is the model's.
-    encoder : str, default=None
-        Where the encoder is, or the network of `dppl finetune`. None takes what the model names.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-    embeddings_only : bool, default=False
-        Whether to load no encoder.
-
-    Raises
-    ------
-    FileNotFoundError, ModelFileError
-        As `dppl.load`.
-    InputError, MissingExtra
-        If the encoder cannot be loaded, or is another one.
-    ParameterError
-        If a model of `dppl finetune` is opened for embeddings, or one that names no encoder with one.
+    `encoder` says where that is, in place of the file. With `embeddings_only` no encoder is loaded.
     """
     if is_finetuned(path):
         if embeddings_only:
@@ -150,7 +107,7 @@ def open_model(
         return label, model.predict_proba(row, unusable="empty")[0]
 
     prototypes = prototypes_of(model)
-    about = _about(path, describe(path), model.guarantee_, takes, prototypes=prototypes is not None)
+    about = _about(path, describe(path), model.guarantee_, takes)
     return Served(about, loaded, classify, None if prototypes is None else prototypes.nearest)
 
 
@@ -164,13 +121,10 @@ def _network(path: Path, network: str | None, device: Device) -> Served:
         return (names[int(values.argmax())] if np.isfinite(values).all() else None), values
 
     takes = [f"{encoder.modality}s"]
-    return Served(_about(path, model.description, model.guarantee_, takes, prototypes=False), encoder, classify)
+    return Served(_about(path, model.description, model.guarantee_, takes), encoder, classify)
 
 
-def _about(
-    path: Path, description: dict[str, Any], guarantee: Guarantee, takes: list[str], *, prototypes: bool
-) -> ModelAnswer:
-    digest = sha256(path.read_bytes()).hexdigest()
+def _about(path: Path, description: dict[str, Any], guarantee: Guarantee, takes: list[str]) -> ModelAnswer:
     return ModelAnswer(
         name=path.stem,
         estimator=description["estimator"],
@@ -178,12 +132,9 @@ def _about(
         features=description["lattice"]["n_features"] if "lattice" in description else None,
         encoder=description["encoder"],
         classes=cast(list[Any], description["classes"]),
-        prototypes=prototypes,
         descriptions=description.get("examples", {}).get("texts"),
         summary=guarantee.summary(),
         in_short=[list(line) for line in words.in_short(guarantee)],
-        numbers=[list(row) for row in words.table(guarantee)],
         statement=str(guarantee),
-        card=model_card(description, sha256=digest),
-        sha256=digest,
+        card=model_card(description, sha256=sha256(path.read_bytes()).hexdigest()),
     )

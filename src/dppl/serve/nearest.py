@@ -25,7 +25,7 @@ class Prototypes:
     """Directions of released prototypes, and the map that takes a row to where they lie."""
 
     directions: NDArray[np.float64]  # shape (n_prototypes, dim); unit vectors
-    names: list[Nearest]  # what is told of each, but for the similarity
+    names: list[tuple[Any, int | None, str | None]]  # class, and position and id of the public row that it is
     place: Callable[[_Rows], _Rows]  # from a row of shape (1, n_features) to one of shape (1, dim)
 
     def nearest(self, row: NDArray[Any], count: int) -> list[Nearest]:
@@ -33,11 +33,11 @@ class Prototypes:
         with np.errstate(all="ignore"):
             (direction,) = _unit(self.place(row[None]))
         cosines = self.directions @ direction
-        places = np.argsort(-cosines, kind="stable")[:count].tolist()
-        return [
-            Nearest(named.label, float(cosines[place]), named.public_row, named.public_id)
-            for place, named in ((place, self.names[place]) for place in places)
-        ]
+        nearest = []
+        for place in np.argsort(-cosines, kind="stable")[:count].tolist():
+            label, public_row, public_id = self.names[place]
+            nearest.append(Nearest(label, float(cosines[place]), public_row, public_id))
+        return nearest
 
 
 def prototypes_of(model: EmbeddingClassifier) -> Prototypes | None:
@@ -48,14 +48,17 @@ def prototypes_of(model: EmbeddingClassifier) -> Prototypes | None:
     released = np.asarray(model.prototypes_, np.float64)
     wide = released.reshape(len(model.classes_), -1, released.shape[-1])  # of each class one or several
     rows, ids = getattr(model, "public_indices_", None), getattr(model, "public_ids_", None)
-    names, directions = [], []
-    for code, label in enumerate(model.classes_.tolist()):
-        for number, prototype in enumerate(wide[code]):
-            if prototype.any():  # a class of a task that has not come yet has none
-                row = None if rows is None else int(rows[code, number])
-                names.append(Nearest(label, 0.0, row, None if ids is None else str(ids[code, number])))
-                directions.append(prototype)
-    return Prototypes(_unit(np.array(directions)), names, place) if names else None
+    # A class of a task that has not come yet has only zeros.
+    kept = [(code, number) for code, number in np.ndindex(wide.shape[:2]) if wide[code, number].any()]
+    names = [
+        (
+            model.classes_[code].item(),
+            None if rows is None else int(rows[code, number]),
+            None if ids is None else str(ids[code, number]),
+        )
+        for code, number in kept
+    ]
+    return Prototypes(_unit(np.array([wide[one] for one in kept])), names, place) if kept else None
 
 
 def _map_of(model: EmbeddingClassifier) -> Callable[[_Rows], _Rows] | None:

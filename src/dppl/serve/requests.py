@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Annotated, Any, Literal, Self, get_args
 
 import numpy as np
@@ -14,7 +15,7 @@ from python_multipart import create_form_parser
 
 from dppl.serve.limits import Limits, RequestError
 
-__all__ = ["FIELDS", "PredictionRequest", "read_form", "read_json", "request_models", "too_many_items"]
+__all__ = ["FIELDS", "PredictionRequest", "read", "read_json", "request_models", "too_many_items"]
 
 Kind = Literal["embeddings", "texts", "images"]
 FIELDS = (*get_args(Kind), "model", "top", "nearest", "probabilities")
@@ -92,6 +93,22 @@ def request_models(limits: Limits, widths: Collection[int]) -> tuple[type[Predic
     return json_request, form_request
 
 
+def read(
+    content_type: str,
+    body: bytes,
+    json_request: type[PredictionRequest],
+    form_request: type[PredictionRequest],
+    limits: Limits,
+) -> PredictionRequest:
+    """Return the request that a body holds; see `request_models` for what it may be."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "application/json":
+        return read_json(json_request, body, limits)
+    if kind == "multipart/form-data":
+        return form_request.model_validate(_fields_of_form(content_type, body, limits))
+    raise RequestError(415, "other_type", "Send application/json, or multipart/form-data with images.")
+
+
 def read_json(model: type[PredictionRequest], body: bytes, limits: Limits) -> PredictionRequest:
     """Return the request that a JSON body holds."""
     if _opens_more_than(limits.items + 2, body):  # the object, the list of items and theirs
@@ -109,27 +126,27 @@ def _opens_more_than(most: int, body: bytes) -> bool:
     return bool(np.count_nonzero(opening & ~within_text) > most)
 
 
-def read_form(content_type: str, body: bytes, limits: Limits) -> dict[str, Any]:
+def _fields_of_form(content_type: str, body: bytes, limits: Limits) -> dict[str, Any]:
     """Return the fields of a form as JSON would hold them; no part of it touches the disk."""
     fields: dict[str, list[Any]] = defaultdict(list)
 
-    def on_file(file: Any) -> None:
-        file.file_object.seek(0)
-        add(file.field_name, file.file_object.read())
-
-    def on_field(field: Any) -> None:
-        text = (field.value or b"").decode("utf-8", "replace")
-        add(field.field_name, text if field.field_name == b"model" else _option(text))
-
-    def add(name: bytes | None, value: Any) -> None:
-        parts = fields[(name or b"").decode("utf-8", "replace")]
-        parts.append(value)
-        if len(parts) > limits.items:  # the many others are not made
+    def add(part: Any) -> None:
+        name = (part.field_name or b"").decode("utf-8", "replace")
+        if hasattr(part, "file_object"):
+            part.file_object.seek(0)
+            value = part.file_object.read()
+        else:
+            value = (part.value or b"").decode("utf-8", "replace")
+            if name != "model":  # numbers and truth values are written as in JSON
+                with suppress(ValueError):
+                    value = from_json(value)
+        fields[name].append(value)
+        if len(fields[name]) > limits.items:  # the many others are not made
             raise too_many_items(limits.items)
 
     whole = {"MAX_MEMORY_FILE_SIZE": len(body) + 1, "MAX_BODY_SIZE": len(body) + 1}
     try:
-        parser = create_form_parser({"Content-Type": content_type.encode()}, on_field, on_file, config=whole)
+        parser = create_form_parser({"Content-Type": content_type.encode()}, add, add, config=whole)
         parser.write(body)
         parser.finalize()
     except ValueError:  # the parser's own errors are such
@@ -140,10 +157,3 @@ def read_form(content_type: str, body: bytes, limits: Limits) -> dict[str, Any]:
 def too_many_items(most: int) -> RequestError:
     """Return the refusal of a request with more items."""
     return RequestError(422, "too_many_items", f"A request may have {most} items at most.")
-
-
-def _option(text: str) -> Any:
-    try:
-        return from_json(text)
-    except ValueError:
-        return text

@@ -19,34 +19,12 @@ from dppl.serve.models import Served
 
 __all__ = ["application", "listen", "read_token", "serve"]
 
-_SHORTEST = 16
+_SHORTEST = 16  # characters of a token
 _ENVIRONMENT = "env:"
-_BACKLOG = 2048
-_IDLE_SECONDS = 5  # that a connection without a request is kept
 
 
 def application(models: Sequence[Served], limits: Limits | None = None, token: str | None = None) -> Any:
-    """Return the service as an ASGI application, for one event loop.
-
-    Parameters
-    ----------
-    models : sequence of Served
-        With different names.
-    limits : Limits, default=None
-    token : str, default=None
-        What every request must bring. None answers requests to names of this machine only.
-
-    Returns
-    -------
-    FastAPI
-
-    Raises
-    ------
-    MissingExtra
-        If the packages of the extra ``serve`` are not installed.
-    ParameterError
-        If two models have one name.
-    """
+    """Return the service as an ASGI application, for one event loop; without a token this machine alone may ask."""
     _check_extra()
     from dppl.serve.app import build  # which imports FastAPI, and the core does without
 
@@ -54,19 +32,9 @@ def application(models: Sequence[Served], limits: Limits | None = None, token: s
 
 
 def read_token(source: str) -> str:
-    """Read the token from a file or an environment variable: a command line is shown to all users of a machine.
+    """Read the token from a file that holds nothing else, or from the environment variable of ``env:NAME``.
 
-    Parameters
-    ----------
-    source : str
-        Path of a file that holds the token alone, or ``env:NAME``.
-
-    Raises
-    ------
-    ParameterError
-        If the variable is not set, others may read the file, or the token is short or has odd characters.
-    FileNotFoundError
-        If there is no such file.
+    A command line is no place for it, which is shown to all users of a machine.
     """
     if source.startswith(_ENVIRONMENT):
         token = os.environ.get(source.removeprefix(_ENVIRONMENT))
@@ -87,26 +55,7 @@ def read_token(source: str) -> str:
 
 
 def listen(host: str, port: int, *, has_token: bool) -> socket.socket:
-    """Open the socket to listen on.
-
-    Parameters
-    ----------
-    host : str
-        Name or address.
-    port : int
-        0 takes a free one.
-    has_token : bool
-        Whether requests must bring a token; without one only addresses of this machine itself are allowed.
-
-    Raises
-    ------
-    ParameterError
-        If the host is not known, or can be reached from elsewhere while there is no token.
-    InputError
-        If the port cannot be bound.
-    MissingExtra
-        If the packages of the extra ``serve`` are not installed.
-    """
+    """Open the socket to listen on; port 0 takes a free one. Without a token it is one of this machine alone."""
     _check_extra()  # before models are loaded
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -120,7 +69,7 @@ def listen(host: str, port: int, *, has_token: bool) -> socket.socket:
             parameter="host",
         )
     try:
-        return socket.create_server(address, family=family, backlog=_BACKLOG)
+        return socket.create_server(address, family=family, backlog=2048)
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise InputError(f"cannot bind to port {port} of {host}: {reason}; choose another.") from None
@@ -136,22 +85,8 @@ def serve(
 ) -> None:
     """Answer requests until SIGTERM or SIGINT; those that run then are finished. Logs go to standard error.
 
-    Parameters
-    ----------
-    models : sequence of Served
-    listening : socket
-        What `listen` returned; it is closed at the end.
-    token : str, default=None
-    limits : Limits, default=None
-    ready : callable, default=nothing
-        Called with the URL before the first request is answered.
-
-    Raises
-    ------
-    MissingExtra, ParameterError
-        As `application`.
-    KeyboardInterrupt
-        If a second signal cut requests off.
+    `ready` is called with the URL before the first request is answered. A second signal that cuts requests off raises
+    KeyboardInterrupt.
     """
     server = server_of(models, token, limits or Limits())
     host, port = listening.getsockname()[:2]
@@ -179,7 +114,7 @@ def server_of(models: Sequence[Served], token: str | None, limits: Limits) -> An
         lifespan="on",
         http=_idle_timeout_protocol(limits.seconds),
         proxy_headers=False,
-        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_keep_alive=5,
         timeout_graceful_shutdown=int(limits.seconds) + 1,
     )
     return uvicorn.Server(config)

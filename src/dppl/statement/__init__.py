@@ -1,4 +1,4 @@
-"""What a model does and promises, told to people: one dictionary of data, and its forms as text, card and page."""
+"""What a model does and promises, for people: one dictionary of data, rendered as text, card and page."""
 
 from typing import TYPE_CHECKING
 
@@ -6,16 +6,14 @@ from dppl._lazy import lazy
 
 if TYPE_CHECKING:
     from dppl.statement.card import model_card
-    from dppl.statement.pictures import contact_sheet
     from dppl.statement.report import Report, make_report
 
-__all__ = ["Report", "contact_sheet", "make_report", "model_card"]
+__all__ = ["Report", "make_report", "model_card"]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "model_card": "dppl.statement.card",
-        "contact_sheet": "dppl.statement.pictures",
         "Report": "dppl.statement.report",
         "make_report": "dppl.statement.report",
     },

@@ -8,7 +8,6 @@ from typing import Any
 
 from dppl.encoders.load import is_code
 from dppl.encoders.presets import PRESETS
-from dppl.estimators.public_data import ExamplesKept
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import USUAL_DELTA
 from dppl.statement import words
@@ -44,12 +43,14 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None, licens
     from dppl.statement.rendering import rendered  # here, because templates are needed by nothing else
 
     guarantee, uri = description["guarantee"], uri_of(description["encoder"])
-    promise = Guarantee.from_dict(guarantee)
+    promise, said = Guarantee.from_dict(guarantee), content(description, sha256=sha256 or "not computed")
+    described = zip(description["classes"], said["model"]["descriptions"] or (), strict=False)
+    texts = [f"{name}: {' / '.join(some)}" for name, some in described if some]
     return rendered(
         "dppl.statement",
         "card.md",
         description=description,
-        guarantee=content(description, sha256=sha256 or "not computed")["guarantee"],
+        guarantee=said["guarantee"],
         front_matter=_front_matter(description, promise, sha256, license),
         task=task_of(description),
         features=description.get("lattice", {}).get("n_features"),
@@ -64,17 +65,12 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None, licens
             ("randomness", "operating system" if guarantee["fit_for_release"] else "seeded: NOT FOR RELEASE"),
             ("accounting", "of exactly what was drawn" if guarantee["exact"] else "approximate: RESEARCH USE"),
             ("ledger", guarantee["ledger_entry"] or "none"),
-            ("software", ", ".join(f"{name} {version}" for name, version in guarantee["software"].items())),
         ],
         model=[
-            ("estimator", description["estimator"]),
-            *((f"parameter {name}", value) for name, value in sorted(description["parameters"].items())),
-            ("encoder", description["encoder"] or "not named"),
-            *_what_is_fitted(description),
-            ("classes", _listed(description["classes"])),
-            *_examples(description),
-            ("written by", description["written_by"]),
-            ("file sha256", sha256 or "not computed"),
+            *said["model"]["facts"],
+            ("classes", words.listed(description["classes"], _MOST_CLASSES)),
+            *([("public descriptions", words.listed(texts, _MOST_CLASSES))] if texts else []),
+            ("file sha256", said["model"]["sha256"]),
         ],
     )
 
@@ -82,7 +78,10 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None, licens
 def _front_matter(description: dict[str, Any], promise: Guarantee, sha256: str | None, license: str) -> str:
     """Return what hubs read, with mu and one epsilon that the releases imply, so that machines can compare models."""
     guarantee, implied = description["guarantee"], promise.implied()
-    # Computed anew from the releases, whatever notion the budget was given in.
+    # The encoder's name on the hub, if its URI says one.
+    scheme, name = scheme_of(description["encoder"]), uri_of(description["encoder"]).partition("?")[0].partition(":")[2]
+    base = name if scheme in ("hf", "st") and name.count("/") == 1 else _HUB_NAMES.get(scheme)
+    # Recomputed from the releases, whatever notion the budget was given in.
     epsilons = {at["delta"]: at["epsilon"] for at in implied["epsilon"]}
     privacy = {
         "notion": guarantee["notion"],
@@ -97,19 +96,11 @@ def _front_matter(description: dict[str, Any], promise: Guarantee, sha256: str |
         "license": license,
         "pipeline_tag": task_of(description),
         "tags": ["differential-privacy", "classification", "embeddings" if "lattice" in description else "images"],
-        "base_model": _base_model(description["encoder"]),
+        "base_model": base,
         "differential_privacy": {name: value for name, value in privacy.items() if value is not None},
         "model_sha256": sha256,
     }
     return "\n".join(f"{name}: {_yaml(value)}" for name, value in fields.items() if value is not None)
-
-
-def _base_model(encoder: str | None) -> str | None:
-    """Return the encoder's name on the hub, if its URI says one."""
-    scheme, name = scheme_of(encoder), uri_of(encoder).partition("?")[0].partition(":")[2]
-    if scheme in _HUB_NAMES:
-        return _HUB_NAMES[scheme]
-    return name if scheme in ("hf", "st") and name.count("/") == 1 else None
 
 
 def _yaml(value: Any) -> str:
@@ -118,33 +109,3 @@ def _yaml(value: Any) -> str:
         return "{" + ", ".join(f"{json.dumps(name)}: {_yaml(part)}" for name, part in value.items()) + "}"
     text = json.dumps(value)
     return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text
-
-
-def _what_is_fitted(description: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return what a model takes: embeddings, or a public network whose weights it replaces."""
-    if "lattice" in description:
-        return [("features", description["lattice"]["n_features"])]
-    return [
-        ("trained weights", description["n_trained"]),
-        ("steps", description["n_steps"]),
-        ("noise multiplier", f"{description['noise_multiplier']:.6g}"),
-        ("digest of the network", description["module"]),
-    ]
-
-
-def _examples(description: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what is known of the public examples that the fit started from."""
-    if "examples" not in description:
-        return []
-    kept = ExamplesKept.from_dict(description["examples"], len(description["classes"]))
-    rows = [("public examples of the classes", str(kept))]
-    if kept.texts is not None:
-        described = zip(description["classes"], kept.texts, strict=True)
-        listed = _listed([f"{name}: {' / '.join(some)}" for name, some in described if some])
-        rows.append(("public descriptions", listed))
-    return rows
-
-
-def _listed(names: list[Any]) -> str:
-    shown = ", ".join(map(str, names[:_MOST_CLASSES]))
-    return shown if len(names) <= _MOST_CLASSES else f"{shown} and {len(names) - _MOST_CLASSES} more"

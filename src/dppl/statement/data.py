@@ -1,25 +1,30 @@
 """What a statement says of a model: one JSON-ready dictionary in the form of docs/report.schema.json.
 
 A model file holds nothing private. Whatever else is shown was measured on records that somebody names, and is no part
-of the guarantee; the dictionary keeps it apart.
+of the guarantee; the dictionary keeps it separate.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from dppl._fingerprint import Fingerprint, in_short
 from dppl.encoders.presets import PRESETS
 from dppl.errors import InputError
+from dppl.estimators.model_file import describe as describe_model
+from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.registry import BY_METHOD, BY_NAME
+from dppl.finetune.model_file import describe as describe_finetuned
+from dppl.finetune.model_file import is_finetuned
 from dppl.kernel.privacy import ApproxDP, Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.statement import words
 from dppl.statement.words import figures, in_a_row, in_words, rounded_down
 
-__all__ = ["FORMAT", "account_of", "content", "scheme_of", "task_of", "uri_of"]
+__all__ = ["FORMAT", "account_of", "content", "describe", "scheme_of", "task_of", "uri_of"]
 
 FORMAT = 1
 # False-positive rates of the trade-off curve: evenly, and for rare false alarms on a logarithmic scale.
@@ -35,6 +40,11 @@ _TASKS = {
 }
 
 
+def describe(path: Path) -> dict[str, Any]:
+    """Return what a model file of either form says."""
+    return describe_finetuned(path) if is_finetuned(path) else describe_model(path)
+
+
 def content(
     description: Mapping[str, Any],
     *,
@@ -45,8 +55,12 @@ def content(
     accuracy: Mapping[str, Any] | None = None,
     ledger: Mapping[str, Any] | None = None,
     gallery: Mapping[str, Any] | None = None,
+    delta: float | None = None,
 ) -> dict[str, Any]:
-    """Return what is known of a model from its file, and from what its publisher measured and paid."""
+    """Return what is known of a model from its file, and from what its publisher measured and paid.
+
+    The numbers hold the epsilon at one more `delta`, if there is one.
+    """
     guarantee = Guarantee.from_dict(description["guarantee"])
     # Ids of the public rows that a model selected for each class, or else their positions.
     selected = description.get("public_ids") or description.get("public_indices")
@@ -67,7 +81,7 @@ def content(
         },
         "guarantee": {
             "sentence": guarantee.summary(),
-            "numbers": [list(row) for row in words.table(guarantee)],
+            "numbers": [list(row) for row in words.table(guarantee, delta)],
             "mu": guarantee.mu,
             "fit_for_release": guarantee.fit_for_release,
             "exact": guarantee.exact,
@@ -126,14 +140,28 @@ def _does(description: Mapping[str, Any], item: str) -> str:
 
 
 def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[str]]:
-    """Say who made the model with what, as names and values."""
+    """Say what the model is, and who made it with what, as names and values."""
+    if "lattice" in description:
+        width, pool = description["lattice"]["n_features"], description["lattice"]["pool"]
+        kind = [("features", width if pool == 1 else f"{width}, {width // pool} after the public map")]
+    else:  # a public network, some of whose weights it replaces
+        kind = [
+            ("trained weights", description["n_trained"]),
+            ("steps", description["n_steps"]),
+            ("noise multiplier", f"{description['noise_multiplier']:.6g}"),
+            ("digest of the network", description["module"]),
+        ]
+    if "examples" in description:
+        kept = ExamplesKept.from_dict(description["examples"], len(description["classes"]))
+        kind.append(("public examples", kept))
     rows = [
         ("estimator", description["estimator"]),
+        *kind,
         ("encoder", "not named" if description["encoder"] is None else in_short(description["encoder"])),
         ("written by", description["written_by"]),
         ("software", ", ".join(f"{name} {version}" for name, version in sorted(guarantee.software.items()))),
         *(
-            (name.replace("_", " "), str(value))
+            (name.replace("_", " "), value)
             for name, value in sorted(description["parameters"].items())
             if value is not None  # the default, which says nothing
         ),
@@ -146,7 +174,7 @@ def _checks(description: Mapping[str, Any], guarantee: Guarantee, file: str, pai
     name = shlex.quote(file)
     checks = [
         ("The file is the one that this page is about", f"sha256sum {name}"),
-        ("Everything that it promises, computed anew from its releases", f"dppl show {name}"),
+        ("Everything that it promises, recomputed from its releases", f"dppl show {name}"),
         ("The same for programs, in the form of docs/statement.schema.json", f"dppl show {name} --json"),
     ]
     if paid:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dppl._optional import optional
-from dppl.errors import InputError
+from dppl.errors import InputError, ParameterError
 from dppl.io import Source
 from dppl.io.decoding import decode, quiet
 from dppl.io.records import BadRecord
@@ -24,18 +24,7 @@ _MOST_BYTES, _LETTERS = 100_000, 400
 
 
 def contact_sheet(rows: Sequence[tuple[str, Sequence[Any]]]) -> bytes:
-    """Return a PNG with one row a class: its name, and its images.
-
-    Parameters
-    ----------
-    rows : sequence of (name, images)
-        Images are those of Pillow. They are fitted into squares of `TILE` pixels.
-
-    Raises
-    ------
-    MissingExtra
-        If Pillow is not installed.
-    """
+    """Return a PNG with one row a class: its name, and its images of Pillow in squares of `TILE` pixels."""
     modules = ("Image", "ImageDraw", "ImageOps", "ImageFont")
     image, draw, ops, font = (optional(f"PIL.{name}", "pillow", "images") for name in modules)
     columns = max((len(images) for _, images in rows), default=0)
@@ -45,7 +34,10 @@ def contact_sheet(rows: Sequence[tuple[str, Sequence[Any]]]) -> bytes:
     letters = font.load_default(14)
     for row, (name, images) in enumerate(rows):
         top = GAP + row * step
-        pen.text((GAP, top + TILE // 2), _fitting(name, pen, letters), _INK, letters, anchor="lm")
+        text = " ".join(name.split())
+        while len(text) > 1 and pen.textlength(text, letters) > NAME_WIDTH - 2 * GAP:
+            text = text[:-2] + "…"  # a long name ends where the images begin
+        pen.text((GAP, top + TILE // 2), text, _INK, letters, anchor="lm")
         for column, picture in enumerate(images):
             tile = ops.contain(picture, (TILE, TILE))
             left = NAME_WIDTH + column * step
@@ -55,50 +47,54 @@ def contact_sheet(rows: Sequence[tuple[str, Sequence[Any]]]) -> bytes:
     return buffer.getvalue()
 
 
-def _fitting(name: str, pen: Any, letters: Any) -> str:
-    """Put a name on one line, and cut a long one where the images begin."""
-    text = " ".join(name.split())
-    while len(text) > 1 and pen.textlength(text, letters) > NAME_WIDTH - 2 * GAP:
-        text = text[:-2] + "…"
-    return text
-
-
-def selected_items(source: Source, ids: set[str], path: Path) -> dict[str, Any]:
-    """Return the images or texts of a public pool with these ids, each of which it must hold once."""
+def selected_items(
+    description: Mapping[str, Any], source: Source, path: Path
+) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """Return for each class the images or texts of a public pool that a model selected, with their ids."""
+    if description.get("public_indices") is None:
+        raise ParameterError(
+            f"is for models that select public rows (PublicPrototypes); {description['estimator']} selects none.",
+            parameter="public",
+        )
+    # Positions would be of the table that was embedded, whose order the pool need not have.
+    ids: list[list[str]] | None = description.get("public_ids")
+    if ids is None:
+        raise ParameterError(
+            "needs a model that was fitted on public rows with ids, which `dppl embed` and `dppl train` write.",
+            parameter="public",
+        )
+    missing = {one for several in ids for one in several}
     items: dict[str, Any] = {}
     with quiet():
         for record in source:
             if record.id in items:
                 raise InputError(f"{path} must have one record of each id that the model selected; some have more.")
             # Only what was selected is decoded; a pool may hold millions.
-            if record.id in ids:
+            if record.id in missing:
                 with suppress(BadRecord):
                     items[record.id] = decode(record.load(), source.modality)
                     if source.modality == "image":
                         items[record.id].thumbnail((TILE, TILE))  # whole photographs of all classes may be too many
-    if len(items) < len(ids):
+    if len(items) < len(missing):
         raise InputError(
             f"{path} must hold the public records that the model selected; some are missing or cannot be read."
         )
-    return items
+    names = map(str, description["classes"])
+    return [(name, [(one, items[one]) for one in several]) for name, several in zip(names, ids, strict=True)]
 
 
-def gallery_of(
-    classes: Sequence[Any], ids: Sequence[Sequence[str]], items: Mapping[str, Any], kind: str
-) -> dict[str, Any]:
+def gallery_of(selected: Sequence[tuple[str, Sequence[tuple[str, Any]]]], kind: str) -> dict[str, Any]:
     """Return what was selected for each class, images or texts by id, for as many classes as fit."""
     rows: list[dict[str, Any]] = []
     left = _MOST_BYTES
-    for name, several in zip(classes, ids, strict=True):
-        shown = [_jpeg(items[one]) if kind == "image" else _clipped(items[one]) for one in several]
+    for name, several in selected:
+        items = [{"id": one, kind: _jpeg(item) if kind == "image" else _clipped(item)} for one, item in several]
         # At least one class is shown, however large its items are.
-        left -= sum(len(one.encode("utf-8")) for one in shown)
+        left -= sum(len(one[kind].encode("utf-8")) for one in items)
         if left < 0 and rows:
             break
-        rows.append(
-            {"class": str(name), "items": [{"id": one, kind: what} for one, what in zip(several, shown, strict=True)]}
-        )
-    return {"kind": kind, "classes": rows, "n_left_out": len(classes) - len(rows)}
+        rows.append({"class": name, "items": items})
+    return {"kind": kind, "classes": rows, "n_left_out": len(selected) - len(rows)}
 
 
 def _clipped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`make_report` reads a model and what is known of it; `Report` has the forms in which that is told."""
+"""`make_report` reads a model and what is known of it; `Report` renders that as JSON, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.model_file import describe
 from dppl.estimators.reported import Reported
-from dppl.finetune.model_file import describe as describe_finetuned
-from dppl.finetune.model_file import is_finetuned
 from dppl.io import Source, open_source
 from dppl.io.sources import holds_embeddings
-from dppl.statement.data import FORMAT, account_of, content
+from dppl.statement.data import FORMAT, account_of, content, describe
 from dppl.statement.evidence import accuracy_over_budget, evaluation_of, read_evidence
 from dppl.statement.pictures import gallery_of, selected_items
 
@@ -155,10 +152,6 @@ def make_report(
             if accuracy is not None:
                 raise ParameterError("results must hold one experiment at most; got two.")
             accuracy = accuracy_over_budget(evidence, description["estimator"], name)
-    # Books may hold accounts of other data sets, which must not reach the page.
-    account = None
-    if ledger is not None:
-        account = account_of(_books(ledger), description["guarantee"]["ledger_entry"], digest)
     return Report(
         content(
             description,
@@ -167,15 +160,14 @@ def make_report(
             by=by,
             evaluation=evaluation,
             accuracy=accuracy,
-            ledger=account,
+            ledger=None if ledger is None else _account(ledger, description, digest),
             gallery=None if public is None else _gallery(description, public),
         )
     )
 
 
 def _of_file(path: Path) -> tuple[dict[str, Any], str, str]:
-    description = describe_finetuned(path) if is_finetuned(path) else describe(path)
-    return description, sha256(path.read_bytes()).hexdigest(), path.name
+    return describe(path), sha256(path.read_bytes()).hexdigest(), path.name
 
 
 def _of_model(model: Reported) -> tuple[dict[str, Any], str, str]:
@@ -191,30 +183,20 @@ def _of_model(model: Reported) -> tuple[dict[str, Any], str, str]:
         return _of_file(path)
 
 
-def _books(ledger: Ledger | _Path) -> list[dict[str, Any]]:
-    if not isinstance(ledger, str | os.PathLike):
-        return [ledger.to_dict()]
-    from dppl.kernel.privacy.ledger import accounts  # here, because the database comes with it
+def _account(ledger: Ledger | _Path, description: Mapping[str, Any], digest: str) -> dict[str, Any]:
+    """Return the account that paid. A ledger may hold those of other data sets, which must not reach the page."""
+    if isinstance(ledger, str | os.PathLike):
+        from dppl.kernel.privacy.ledger import accounts  # here, because the database comes with it
 
-    return [account.to_dict() for account in accounts(ledger)]
+        books = [account.to_dict() for account in accounts(ledger)]
+    else:
+        books = [ledger.to_dict()]
+    return account_of(books, description["guarantee"]["ledger_entry"], digest)
 
 
 def _gallery(description: Mapping[str, Any], public: Source | _Path) -> dict[str, Any]:
-    if description.get("public_indices") is None:
-        raise ParameterError(
-            f"is for models that select public rows (PublicPrototypes); {description['estimator']} selects none.",
-            parameter="public",
-        )
-    # Positions would be of the table that was embedded, whose order the pool need not have.
-    ids = description.get("public_ids")
-    if ids is None:
-        raise ParameterError(
-            "needs a model that was fitted on public rows with ids, which `dppl embed` and `dppl train` write.",
-            parameter="public",
-        )
     if isinstance(public, str | os.PathLike):
         if holds_embeddings(Path(public)):
             raise ParameterError("must be the images or texts themselves; got embeddings of them.", parameter="public")
         public = open_source(Path(public))
-    items = selected_items(public, {one for several in ids for one in several}, Path("the pool"))
-    return gallery_of(description["classes"], ids, items, public.modality)
+    return gallery_of(selected_items(description, public, Path("the pool")), public.modality)

@@ -1,4 +1,4 @@
-"""What of a statement a page shows at once, and its charts: nothing here computes a number anew."""
+"""What of a statement a page shows at once, and its charts: nothing here recomputes a number."""
 
 from __future__ import annotations
 
@@ -97,49 +97,45 @@ def _panel(panel: Mapping[str, Any], mu: float | None, looks: dict[str, int]) ->
     """
     lines = [one for one in panel["lines"] if one["private"] and any(point["mu"] for point in one["points"])]
     references = [one for one in panel["lines"] if not one["private"]]
-    places = sorted({point["mu"] for one in lines for point in one["points"] if point["mu"]})
-    epsilons = {point["mu"]: point["epsilon"] for one in lines for point in one["points"]}
-    drawn = _drawn(lines, places, mu)
+    points = {one["label"]: {point["mu"]: point for point in one["points"] if point["mu"]} for one in lines}
+    epsilons = {place: point["epsilon"] for some in points.values() for place, point in some.items()}
+    places = sorted(epsilons)
+    # First the model's method, then the best at its budget. What was tuned on private records is for the table, which
+    # says so, and so is what has few budgets.
+    near = min(places, key=lambda place: abs(math.log(place / (mu or 1.0))), default=0.0)
+    able = [one for one in lines if not one["tuned"] and (one["own"] or 2 * len(one["points"]) >= len(places))]
+    at_budget = {label: some[near]["median"] if near in some else 0.0 for label, some in points.items()}
+    drawn = sorted(able, key=lambda one: (not one["own"], -at_budget[one["label"]]))[:_LINES]
     for one in drawn:
         looks.setdefault(one["label"], len(looks))
-    best = max(references, key=_mean, default=None)
     legend: list[tuple[int | None, str, bool]] = [(looks[one["label"]], one["label"], one["own"]) for one in drawn]
+    best = max(((fmean(point["median"] for point in one["points"]), one["label"]) for one in references), default=None)
     if best is not None:
-        legend.append((None, best["label"], False))
+        legend.append((None, best[1], False))
+    picture = None
+    if drawn:
+        x = _budgets(places, epsilons, mu)
+        shapes = [] if best is None else [Line([(x.low, best[0]), (x.high, best[0])], None)]
+        said: list[str] = []
+        for one in reversed(drawn):  # the first is drawn on top
+            some = list(points[one["label"]].items())
+            band = [(place, point["low"], point["high"]) for place, point in some] if len(some) > 1 else ()
+            curve = [(place, point["median"]) for place, point in some]
+            shapes.append(Line(curve, looks[one["label"]], band, markers=True, strong=one["own"]))
+            ends = ", ".join(f"{percent(value)} at mu {place:g}" for place, value in (curve[0], curve[-1]))
+            said.insert(0, f"{one['label']}: {ends}")
+        mark = None if mu is None or not x.low <= mu <= x.high else (mu, "this model")
+        description = f"Balanced accuracy over the budget. {'; '.join(said)}"
+        picture = chart(shapes, x, "balanced accuracy", description, mark)
     shown = [*drawn, *references, *(one for one in lines if one not in drawn)]
     return {
         "name": panel["name"],
         "seeds": panel["seeds"],
-        "chart": _over_budget(drawn, best, _budgets(places, epsilons, mu), mu, looks) if drawn else None,
+        "chart": picture,
         "legend": legend,
         "header": ["method", *(f"mu {place:g} (epsilon {epsilons[place]})" for place in places)],
         "rows": [[one["label"], *(_cell(one, place) for place in places)] for one in shown],
     }
-
-
-def _drawn(lines: Sequence[Mapping[str, Any]], places: Sequence[float], mu: float | None) -> list[Mapping[str, Any]]:
-    """Return the lines for a chart, those of the model's method first and then the best at its budget.
-
-    What was tuned on private records is for the table, which says so, and so is what has few budgets.
-    """
-    near = min(places, key=lambda place: abs(math.log(place / (mu or 1.0))), default=0.0)
-    able = [one for one in lines if not one["tuned"] and (one["own"] or 2 * len(one["points"]) >= len(places))]
-    return sorted(able, key=lambda one: (not one["own"], -_at(one, near)))[:_LINES]
-
-
-def _over_budget(
-    lines: Sequence[Mapping[str, Any]],
-    reference: Mapping[str, Any] | None,
-    x: Axis,
-    mu: float | None,
-    looks: Mapping[str, int],
-) -> dict[str, Any]:
-    shapes = [_line(one, looks[one["label"]]) for one in reversed(lines)]
-    if reference is not None:
-        shapes.insert(0, Line([(x.low, _mean(reference)), (x.high, _mean(reference))], None))
-    said = "; ".join(f"{one['label']}: {_ends(one)}" for one in lines)
-    mark = None if mu is None or not x.low <= mu <= x.high else (mu, "this model")
-    return chart(shapes, x, "balanced accuracy", f"Balanced accuracy over the budget. {said}", mark)
 
 
 def _budgets(places: Sequence[float], epsilons: Mapping[float, str], mu: float | None) -> Axis:
@@ -155,31 +151,6 @@ def _budgets(places: Sequence[float], epsilons: Mapping[float, str], mu: float |
             ticks.append((place, f"{place:g}\n({epsilons[place]})"))
             last = at
     return Axis(f"mu (epsilon at delta = {rounded_up(USUAL_DELTA)})", low, high, ticks, log=True)
-
-
-def _line(one: Mapping[str, Any], look: int) -> Line:
-    points = [point for point in one["points"] if point["mu"]]
-    return Line(
-        [(point["mu"], point["median"]) for point in points],
-        look,
-        [(point["mu"], point["low"], point["high"]) for point in points] if len(points) > 1 else (),
-        markers=True,
-        strong=one["own"],
-    )
-
-
-def _at(one: Mapping[str, Any], mu: float) -> float:
-    return next((float(point["median"]) for point in one["points"] if point["mu"] == mu), 0.0)
-
-
-def _mean(one: Mapping[str, Any]) -> float:
-    return fmean(point["median"] for point in one["points"])
-
-
-def _ends(one: Mapping[str, Any]) -> str:
-    points = [point for point in one["points"] if point["mu"]]
-    first, last = (f"{percent(point['median'])} at mu {point['mu']:g}" for point in (points[0], points[-1]))
-    return f"{first}, {last}"
 
 
 def _cell(one: Mapping[str, Any], place: float) -> str:

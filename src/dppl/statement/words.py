@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -197,6 +197,12 @@ def account_as_html(book: Mapping[str, Any]) -> str:
     whose = ", for persons" * (book["unit"] == "person")
     heading = f"Ledger of {book['dataset']}: {book['adjacency']}{whose}, accounting {book['accounting']}"
     return _html.summary(heading, rows)
+
+
+def listed(names: Sequence[Any], most: int) -> str:
+    """Write the first names, and how many more there are."""
+    shown = ", ".join(map(str, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def in_words(budget: Mapping[str, float]) -> str:
