@@ -6,7 +6,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1775,
+    ".": 1648,
     "audit": 944,
     "cli": 3414,
     "continual": 1279,
@@ -15,13 +15,13 @@ BUDGET = {
     "export": 851,
     "finetune": 2004,
     "io": 4169,
-    "kernel": 7100,
+    "kernel": 6960,
     "lab": 5592,
     "planning": 694,
     "prototypes": 1214,
     "serve": 1281,
     "statement": 1446,
-    "training": 1107,
+    "training": 1066,
 }
 
 

@@ -10,41 +10,18 @@ from dppl.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Everything that can change a bit of an embedding.
+    """Everything that can change a bit of an embedding."""
 
-    Parameters
-    ----------
-    uri : str
-        What the encoder was loaded by, without the folders of a local path.
-    library : str
-        What computes it, for example ``"timm"``.
-    weights : str
-        SHA-256 of the description of the model and of all its parameters.
-    preprocessing : str
-        What happens to an image or a text before.
-    pooling : str
-        How the outputs of the model become one row.
-    dtype : str
-        Of the arithmetic: ``"float32"`` or ``"float16"``.
-    device : str
-        ``"cpu"`` or ``"cuda"``. Machines of one kind may still differ by a rounding step.
-    batch : str
-        The fixed shapes of the batches.
-    versions : str
-        Of the libraries.
-    row_independent : bool
-        Whether the check on synthetic rows found each row to have the same bits in any place and company.
-    """
-
-    uri: str
-    library: str
-    weights: str
-    preprocessing: str
-    pooling: str
-    dtype: str
-    device: str
-    batch: str
-    versions: str
+    uri: str  # what the encoder was loaded by, without the folders of a local path
+    library: str  # what computes it, for example ``"timm"``
+    weights: str  # SHA-256 of the description of the model and of all its parameters
+    preprocessing: str  # what happens to an image or a text before
+    pooling: str  # how the outputs of the model become one row
+    dtype: str  # of the arithmetic: ``"float32"`` or ``"float16"``
+    device: str  # ``"cpu"`` or ``"cuda"``; machines of one kind may still differ by a rounding step
+    batch: str  # the fixed shapes of the batches
+    versions: str  # of the libraries
+    # Whether the check on synthetic rows showed that each row has the same bits in any place and company.
     row_independent: bool
 
     def text(self) -> str:
@@ -53,13 +30,7 @@ class Fingerprint:
 
     @classmethod
     def parse(cls, text: str) -> Fingerprint:
-        """Read what `text` wrote.
-
-        Raises
-        ------
-        InputError
-            If it is something else.
-        """
+        """Read what `text` wrote."""
         try:
             values = json.loads(text)
         except ValueError:

@@ -8,26 +8,23 @@ from typing import Any
 from dppl._fingerprint import same_encoder
 from dppl.errors import InputError
 
-# The entry of a table's metadata with names of columns.
-COLUMNS = "dppl_columns"
-# That of a table whose rows are those of a lattice already: the name of that lattice.
-LATTICE = "dppl_lattice"
+# Entries of a table's metadata: its encoder, names of columns, and the lattice whose rows it holds already.
+ENCODER, COLUMNS, LATTICE = "encoder", "dppl_columns", "dppl_lattice"
 _LONGEST_NAME = 4000
 
 
-def encoder_of(X: Any) -> str | None:
-    """Return the encoder that a table names in its metadata, if it does."""
+def stated(X: Any, entry: str) -> str | None:
+    """Return an entry of the metadata of a table, if it has one that may be a name."""
     metadata = getattr(X, "metadata", None)
-    name = metadata.get("encoder") if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) and len(name) <= _LONGEST_NAME else None
+    text = metadata.get(entry) if isinstance(metadata, dict) else None
+    return text if isinstance(text, str) and len(text) <= _LONGEST_NAME else None
 
 
 def columns_of(X: Any) -> dict[str, str]:
     """Return the names of columns that a table says its owner typed: of the text or image, the label and the id."""
-    metadata = getattr(X, "metadata", None)
-    text = metadata.get(COLUMNS) if isinstance(metadata, dict) else None
+    text = stated(X, COLUMNS)
     try:
-        found = json.loads(text) if isinstance(text, str) and len(text) <= _LONGEST_NAME else None
+        found = None if text is None else json.loads(text)
     except (ValueError, RecursionError):
         found = None
     return checked_columns(found) or {}
@@ -45,16 +42,9 @@ def depends_on_company(X: Any) -> bool:
     return isinstance(metadata, dict) and "not_covered" in metadata
 
 
-def lattice_of(X: Any) -> str | None:
-    """Return the name of the lattice whose rows a table holds, if they are."""
-    metadata = getattr(X, "metadata", None)
-    name = metadata.get(LATTICE) if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) else None
-
-
 def check_encoder(X: Any, expected: str | None, name: str) -> None:
     """Refuse a table that names another encoder."""
-    found = encoder_of(X)
+    found = stated(X, ENCODER)
     if found is not None and expected is not None and not same_encoder(found, expected):
         raise InputError(
             f"{name} must be embedded by the encoder that the fit names; its table names another encoder, or other "

@@ -1,40 +1,29 @@
 """Checks of parameters: one line each at the call, one form of message for all."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from difflib import get_close_matches
+from functools import partial
 from numbers import Integral, Real
-from typing import Any
 
 from dppl.errors import ParameterError
 
 
-def positive(**named: object) -> None:
-    """Refuse what is not a finite number above 0."""
+def _numbers(rule: str, fits: Callable[[float], bool], /, **named: object) -> None:
+    """Refuse what is no number, or does not fit."""
     for name, value in named.items():
-        if not _is_real(value) or not 0 < _as_float(value) < math.inf:
-            raise ParameterError(f"must be a finite number greater than 0; got {value!r}.", parameter=name)
+        try:
+            fine = isinstance(value, Real) and not isinstance(value, bool) and fits(float(value))
+        except OverflowError:  # a whole number beyond all floats
+            fine = False
+        if not fine:
+            raise ParameterError(f"must {rule}; got {value!r}.", parameter=name)
 
 
-def not_negative(**named: object) -> None:
-    """Refuse what is not a finite number of at least 0."""
-    for name, value in named.items():
-        if not _is_real(value) or not 0 <= _as_float(value) < math.inf:
-            raise ParameterError(f"must be a finite number of at least 0; got {value!r}.", parameter=name)
-
-
-def open_unit(**named: object) -> None:
-    """Refuse what is not strictly between 0 and 1."""
-    for name, value in named.items():
-        if not _is_real(value) or not 0 < _as_float(value) < 1:
-            raise ParameterError(f"must lie strictly between 0 and 1; got {value!r}.", parameter=name)
-
-
-def probability(**named: object) -> None:
-    """Refuse what is not above 0 and at most 1."""
-    for name, value in named.items():
-        if not _is_real(value) or not 0 < _as_float(value) <= 1:
-            raise ParameterError(f"must be above 0 and at most 1; got {value!r}.", parameter=name)
+positive = partial(_numbers, "be a finite number greater than 0", lambda value: 0 < value < math.inf)
+not_negative = partial(_numbers, "be a finite number of at least 0", lambda value: 0 <= value < math.inf)
+open_unit = partial(_numbers, "lie strictly between 0 and 1", lambda value: 0 < value < 1)
+probability = partial(_numbers, "be above 0 and at most 1", lambda value: 0 < value <= 1)
 
 
 def positive_integer(**named: object) -> None:
@@ -51,14 +40,3 @@ def one_of(options: Collection[str], **named: object) -> None:
             allowed = ", ".join(repr(option) for option in options)
             meant = next(iter(get_close_matches(str(value), options, 1)), None)
             raise ParameterError(f"must be one of {allowed}; got {value!r}.", parameter=name, suggestion=meant)
-
-
-def _as_float(value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # a whole number beyond all floats
-        return math.inf
-
-
-def _is_real(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

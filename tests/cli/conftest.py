@@ -47,17 +47,21 @@ def cli(runner: CliRunner) -> Callable[..., Result]:
 
 
 def last_of_each(given: list[str]) -> list[str]:
-    """Drop an option and its value where the same option follows, unless its values make a list."""
-    kept: list[str] = []
-    while given:
-        name, *rest = given
-        again = name.startswith("--") and name not in ("--options", "--read", "--results", "--limits") and name in rest
-        if not again:
-            kept.append(name)
-        elif not rest[0].startswith("--"):
-            rest = rest[1:]
-        given = rest
-    return kept
+    """Drop an option and its value where the same option follows, or for ``--options`` the same name."""
+    kept: dict[tuple[str, ...], list[str]] = {}
+    place = 0
+    while place < len(given):
+        name, *value = given[place : place + 2]
+        has_value = name.startswith("--") and bool(value) and not value[0].startswith("--")
+        key = (
+            (name, value[0].partition("=")[0]) if name in ("--options", "--read", "--results", "--limits") else (name,)
+        )
+        if not name.startswith("--"):
+            key = (name, str(place))
+        kept.pop(key, None)
+        kept[key] = given[place : place + 1 + has_value]
+        place += 1 + has_value
+    return [part for parts in kept.values() for part in parts]
 
 
 @pytest.fixture

@@ -304,14 +304,6 @@ def test_another_run_does_not_go_on_from_its_checkpoint(photos, cli, error_line,
     assert "a run with another budget" in error_line(cli(*FINETUNE, "--mu", "0.9"))
 
 
-def test_work_is_kept_where_a_folder_is_named(photos, cli):
-    run(cli, *FINETUNE, "--mu", "1", "--work", "kept")
-    assert {path.name for path in (photos / "kept").iterdir()} >= {"private", "training"}
-
-
-# What is refused, and how.
-
-
 def test_samples_go_with_no_ledger(photos, cli, error_line):
     Ledger("l.db", "wards", ApproxDP(1, 1e-5))
     spent = ["--epsilon", "1", "--delta", "1e-5", "--ledger", "l.db", "--dataset", "wards"]
@@ -341,7 +333,7 @@ def test_samples_go_with_no_ledger(photos, cli, error_line):
         (["--mu", "1", "--options", "epochs=-1"], 2, "epochs must be"),
         (["--mu", "1", "--batch-size", "0"], 2, "--batch-size must be"),
         (["--mu", "1", "--network", "hf:bert"], 2, "a network is named by timm:NAME"),
-        (["--mu", "1", "--work", "photos"], 2, "must neither hold what is read nor lie in it"),
+        (["--mu", "1", "--out", "photos/m.safetensors"], 2, "must neither hold what is read nor lie in it"),
         (["--mu", "1", "--options", "train=norm"], 2, "another number of outputs than there are classes"),
     ],
 )
@@ -450,7 +442,7 @@ def test_the_whole_work_folder_is_named_where_source_or_options_have_changed(pho
 def test_the_papers_batch_size_is_the_default_and_is_said(photos, cli):
     command = [word for word in FINETUNE if word not in ("--batch-size", "24")]
     noted = run(cli, *command, "--mu", "1", "--options", "epochs=1").stderr
-    assert "--batch-size is 5000, that of the paper. With many fewer records" in noted
+    assert "--batch-size is 5000, as in the paper. With many fewer records" in noted
     content = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)
     assert content["parameters"]["batch_size"] == SparseFinetuner(None, GaussianDP(1.0), CLASSES).batch_size == 5000
 
@@ -458,7 +450,7 @@ def test_the_papers_batch_size_is_the_default_and_is_said(photos, cli):
 def test_embeddings_and_damaged_files_are_refused(trained, cli, error_line):
     np.save("rows.npy", np.zeros((3, 108)))
     assert "takes images" in error_line(cli("predict", "m.safetensors", "rows.npy", "--encoder", NETWORK))
-    assert "SparseFinetuner" in error_line(cli("show", "m.safetensors", "--public", "new", "--sheet", "sheet.png"))
+    assert "SparseFinetuner" in error_line(cli("show", "m.safetensors", "--public", "new", "--out", "sheet.png"))
     with pytest.raises(ModelFileError, match=r"SparseFinetuner\.load"):
         load("m.safetensors")
     content = (trained / "m.safetensors").read_bytes()

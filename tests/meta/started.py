@@ -86,7 +86,8 @@ def run_dppl():
 
     sys.argv[0] = "dppl"
     demo.SEEDS = 2
-    sys.argv += ["--runs", "20"] if sys.argv[1] == "audit" else []
+    if "--runs" in sys.argv:
+        sys.argv[sys.argv.index("--runs") + 1] = "20"
     dppl.cli.main.run()
 
 

@@ -147,7 +147,7 @@ def read_rows_for(
     model: EmbeddingClassifier, path: Path, *, x: str, y: str | None = None, labels: Path | None = None
 ) -> io.EmbeddingTable:
     """Read a table whose rows are as wide as those that `model` was fitted on."""
-    from dppl._metadata import check_encoder, encoder_of
+    from dppl._metadata import ENCODER, check_encoder, stated
 
     check_inputs(path, labels)
     table = io.read_table(path, x=x, y=y, labels=labels)
@@ -157,6 +157,6 @@ def read_rows_for(
             "with the encoder that the model was fitted on."
         )
     check_encoder(table, model.encoder_, str(path))
-    if model.encoder_ is not None and encoder_of(table) is None:
+    if model.encoder_ is not None and stated(table, ENCODER) is None:
         note(f"{path} does not name its encoder, so it was not compared with the model's.")
     return table

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from dppl import _validate
-from dppl._metadata import columns_of, encoder_of
+from dppl._metadata import ENCODER, columns_of, stated
 from dppl.engines import Engine, InProcess
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.parameters import GROUPS, ROTATION, LatticeOptions, parameters, with_options
@@ -361,7 +361,7 @@ def public_facts(X: Any) -> dict[str, Any]:
     """Return what a fitted model says of its table: names of features, as scikit-learn has them, and the encoder."""
     described = BaseEstimator()
     validate_data(described, X, skip_check_array=True, ensure_2d=False)
-    return {**vars(described), "encoder_": encoder_of(X), "columns_": columns_of(X)}
+    return {**vars(described), "encoder_": stated(X, ENCODER), "columns_": columns_of(X)}
 
 
 def charge(

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl._metadata import check_encoder, encoder_of, lattice_of
+from dppl._metadata import ENCODER, LATTICE, check_encoder, stated
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import Lattice, RowSource, TensorRows, iter_blocks, take_rows
@@ -160,7 +160,7 @@ def refuse_private(public: PublicData, X: Any, y: Any) -> None:
     """Refuse private rows or labels in a public role, and rows of another encoder. Says nothing about values."""
     for name, table in zip(("rows", "examples"), public._tables, strict=True):
         refuse_private_as_public(X, table, f"public.{name}")
-        check_encoder(table, encoder_of(X), f"public.{name}")
+        check_encoder(table, stated(X, ENCODER), f"public.{name}")
     refuse_private_as_public(y, public._labels, "public.example_classes")
 
 
@@ -176,7 +176,7 @@ def checked(public: PublicData, n_features: int, classes: NDArray[Any]) -> Publi
 
 def _examples(table: Any, given: Any, n_features: int, classes: NDArray[Any]) -> Examples:
     source = _rows(table, n_features, "public.examples")
-    if lattice_of(table) is not None:
+    if stated(table, LATTICE) is not None:
         raise InputError("public.examples must be embeddings; their table holds lattice rows.")
     labels = as_labels(given, source, ("public.examples", "public.example_classes"))
     rows = np.concatenate([np.empty((0, n_features)), *iter_blocks(source, _EXAMPLE_ROWS)])
@@ -203,7 +203,7 @@ def check_lattice(X: Any, n_features: int, name: str) -> None:
 
     Others serve every fit: one whose map is that of the table takes them as they are, any other as directions.
     """
-    given, plain = lattice_of(X), Lattice(n_features).name()
+    given, plain = stated(X, LATTICE), Lattice(n_features).name()
     if given is not None and given != plain:
         raise InputError(
             f"{name} must hold embeddings, or lattice rows of the map {plain}; its table holds lattice rows of the map "

@@ -44,9 +44,7 @@ def train(
     folder: Path,
     *,
     watch: Watch,
-    keep: bool = False,
     overwrite: bool = False,
-    workers: int | None = None,
     ledger: Ledger | None = None,
     partition: str | None = None,
 ) -> None:
@@ -66,9 +64,9 @@ def train(
         ledger.check(guarantee, partition=partition)
     classes, strict = np.asarray(model.classes), model.unknown_labels == "strict"
     workflow.check_records(source, network, classes, model.unknown_labels, strict=strict)
-    with workflow.work_in(folder, keep=keep):
+    with workflow.work_in(folder):
         with watch(source) as progress:
-            done = workflow.embed_all(source, network, folder / "private", workers, progress, strict=strict)
+            done = workflow.embed_all(source, network, folder / "private", progress, strict=strict)
         table = read_table(done.table)
         left_out = workflow.left_out_of(done.report, table, classes, np.ones(len(table), bool))
         with watch(guarantee) as progress:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from dppl import _validate
 from dppl._files import atomic_file
-from dppl._metadata import LATTICE, lattice_of
+from dppl._metadata import LATTICE, stated
 from dppl.errors import InputError, ParameterError
 from dppl.io._columns import is_list
 from dppl.io._reading import Array, as_array, check_rows, converting
@@ -133,7 +133,7 @@ def convert_table(
             f"{source} says what its embeddings do not cover, which only .parquet can keep; name such a file."
         )
     # Lattice rows stay what they are, unless another form is asked for.
-    stay = rows is None and lattice_of(table) is not None
+    stay = rows is None and stated(table, LATTICE) is not None
     form = LATTICE_ROWS if lattice or (stay and is_parquet) else rows or table.dtype.name
     # The lattice of the new rows takes the place of the old one's in the metadata.
     metadata = {key: text for key, text in table.metadata.items() if key != LATTICE}

@@ -13,9 +13,7 @@ from dppl.kernel.mechanisms import Randomness, SampledGaussian, randomness
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.privacy.composition import budget_of_one, split
 from dppl.kernel.queries import OwnAnswer, Query
-from dppl.kernel.records import HeldRecords, Records
-
-__all__ = ["Calibrated", "Measure", "Measurement", "calibrated", "fit_for_release"]
+from dppl.kernel.records import HeldRecords, Records, SpreadRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +180,12 @@ class Measure:
     def __exit__(self, *_: object) -> None:
         """Let go of the records: every later ask is refused, so a method that keeps the counter keeps no record."""
         records, self._counter.records = self._counter.records, None
-        if records is not None:
+        if isinstance(records, SpreadRecords):
             records.close()
 
     def noise_std(self, name: str) -> float:
         """Return the standard deviation of the noise in each coordinate of an answer; public."""
-        std: float = self._declared(name).mechanism.noise_std
-        return std
+        return float(self._declared(name).mechanism.noise_std)
 
     def unit(self, name: str) -> float:
         """Return how many integer steps of an answer are 1; public."""

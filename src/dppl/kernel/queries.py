@@ -24,14 +24,8 @@ from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.kernels import class_sums, gram_matrices, sum_blocks, weighted_sum
 from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxCurvature, SoftmaxGradient, longest_shortfall
-from dppl.kernel.mechanisms import (
-    COINPRESS_SPLITS,
-    CoinPress,
-    Randomness,
-    RoundedGaussian,
-    SampledGaussian,
-    SymmetricRoundedGaussian,
-)
+from dppl.kernel.mechanisms import COINPRESS_SPLITS, CoinPress, Randomness
+from dppl.kernel.mechanisms.gaussian import RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
 from dppl.kernel.privacy import Budget, Release
 
 if TYPE_CHECKING:

@@ -108,9 +108,6 @@ class HeldRecords:
         # A person's weight is that of the rows of one pass, so passes are compared.
         self.mapped = Mapped(self.rows, compared=self.persons is not None)
 
-    def close(self) -> None:
-        """Do nothing: these records go with whoever holds them."""
-
     def total(self, query: Query, **released: Any) -> Int64:
         """Return the value of a query of these records."""
         return query.exact(self, **query.checked(**released))

@@ -73,10 +73,9 @@ class Selection(OwnAnswer):
         """Return the selection that the budget allows."""
         return ExponentialMechanism.within(budget, self.clip.sensitivity, self.n_selected, adjacency=relation)
 
-    def describe(self, mechanism: Any, statistic: str, relation: str) -> Release:
+    def describe(self, mechanism: ExponentialMechanism, statistic: str, relation: str) -> Release:
         """Return the entry of the statement."""
-        entry: Release = mechanism.describe(statistic, adjacency=relation)
-        return entry
+        return mechanism.describe(statistic, adjacency=relation)
 
     def answer(self, mechanism: Any, records: Records, source: Randomness, *, public: RowSource) -> Int64:
         """Return positions among the public rows, shape (n_classes, n_selected)."""
@@ -212,12 +211,11 @@ class _Scores:
         if any(hashes[part].digest() != before[part] for part in wanted):
             raise InputError("the public rows changed while they were read.")
 
-    def _by_class(self, records: HeldRecords) -> RowsByClass:
+    def _by_class(self, records: HeldRecords) -> Any:
         """Return the private lattice rows, which are mapped once in each process."""
         if records.by_class is None:
             records.by_class = RowsByClass.of(self.lattice, records.rows, records.codes, self.n_classes)
-        rows: RowsByClass = records.by_class
-        return rows
+        return records.by_class
 
     def _blocks(
         self, piece: RowSource, parts: Collection[int], hashes: defaultdict[int, Any]

@@ -195,12 +195,10 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 def _check(path: Path, description: dict[str, Any], expected: str, n_tasks: int) -> None:
     if description["model"] == expected:
         return
-    kept, hint = description["n_tasks"], _START_AGAIN
-    if kept == n_tasks:
-        what = "it is that of another stream"
-    elif kept < n_tasks:
+    kept, what, hint = description["n_tasks"], "it is that of another stream", _START_AGAIN
+    if kept < n_tasks:
         what = f"it is that after task {kept}, and the model is the one after task {n_tasks}: it was rolled back"
-    else:
+    elif kept > n_tasks:
         what = f"it goes with the model after task {kept}, and this is the one after task {n_tasks}"
         hint = "If that model was not saved, dppl.continual.recover(state, model, overwrite=True) writes it."
     raise InputError(f"{path} is not the state of this model: {what}. {hint}")

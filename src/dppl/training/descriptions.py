@@ -234,7 +234,6 @@ def embed_examples(
     encoder: Encoder,
     *,
     rows: Rows,
-    workers: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> EmbeddingTable:
     """Return the embeddings of public examples, with their classes and, of texts, the texts themselves.
@@ -242,7 +241,7 @@ def embed_examples(
     An example that cannot be used is public, so the message names it.
     """
     whole = Window()
-    for window in embed_windows(source, _tower(source, encoder), rows=rows, workers=workers, progress=progress):
+    for window in embed_windows(source, _tower(source, encoder), rows=rows, progress=progress):
         whole.extend(window)
     if whole.left_out:
         first = whole.left_out[0]

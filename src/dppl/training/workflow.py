@@ -7,6 +7,7 @@ with items in memory.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -52,10 +53,6 @@ _UNKNOWN_LABEL = "its label is not in the list of classes"
 _NO_DIRECTION = "its embedding is all zeros"
 # Shows how far a stage is: the embedding of a source, whose progress it takes, or the fit (None).
 Watch: TypeAlias = Callable[[Source | None], AbstractContextManager[Callable[[int], object] | None]]
-
-
-def _unwatched(_: Source | None) -> AbstractContextManager[None]:
-    return nullcontext()
 
 
 def settle(
@@ -121,14 +118,13 @@ def embed_all(
     source: Source,
     encoder: Encoder,
     folder: Path,
-    workers: int | None,
     progress: Callable[[int], object] | None,
     *,
     strict: bool,
 ) -> Embedded:
     """Embed the private records; a strict run stops by the message of `check_records`."""
     try:
-        return embed(source, encoder, folder, rows=ROWS, workers=workers, progress=progress, strict=strict)
+        return embed(source, encoder, folder, rows=ROWS, progress=progress, strict=strict)
     except InputError as error:
         if error.parameter != "strict":
             raise
@@ -163,19 +159,17 @@ def train(
     *,
     public: Source | EmbeddingTable | None = None,
     examples: Source | None = None,
-    keep: bool = False,
     overwrite: bool = False,
-    workers: int | None = None,
     columns: Columns | None = None,
     ledger: Ledger | None = None,
     partition: str | None = None,
-    watch: Watch = _unwatched,
+    watch: Watch = lambda _: nullcontext(),
 ) -> None:
     """Embed a labelled source, fit an estimator on it, and write the model, then the report on what was left out.
 
     Adjacency must be add-remove, because records that cannot be used are left out. With ids of persons the guarantee is
-    for a person with all of their records. The folder holds tables of embeddings and is removed at the end unless
-    `keep`: nothing that is read may lie in it. `columns`, for predictions, are published with the model, so they are
+    for a person with all of their records. The folder holds tables of embeddings and is removed at the end:
+    nothing that is read may lie in it. `columns`, for predictions, are published with the model, so they are
     only those that were typed: what a file calls its columns is its owner's. `watch` is opened with a source while it
     is embedded, and with None while the estimator is fitted.
 
@@ -189,23 +183,24 @@ def train(
     if source.label_type is None:
         raise InputError("the records have no labels.")
     of_persons = source.person_type is not None
-    ids_of_fit(
-        [] if of_persons else None, np.empty((0, 1)), estimator.max_classes_per_person
-    )  # before hours of embedding
-    typed = {name: value for name, value in _published(columns).items() if value is not None}
+    # Before hours of embedding.
+    ids_of_fit([] if of_persons else None, np.empty((0, 1)), estimator.max_classes_per_person)
+    # Persons have no place in a model, and nor has the name of their column.
+    published = asdict(replace(columns or Columns(), person=None))
+    typed = {name: value for name, value in published.items() if value is not None}
     kept = {COLUMNS: json.dumps(typed)} if typed else {}
     classes, strict = np.asarray(estimator.classes), estimator.unknown_labels == "strict"
     if not estimator.budget.is_zero:
         check_records(source, encoder, classes, estimator.unknown_labels, strict=strict)
-    with work_in(folder, keep=keep):
+    with work_in(folder):
         example_rows = None
         if examples is not None:  # first: they take less time than public rows
             with watch(examples) as progress:
-                example_rows = embed_examples(examples, encoder, rows=ROWS, workers=workers, progress=progress)
+                example_rows = embed_examples(examples, encoder, rows=ROWS, progress=progress)
             example_rows.metadata.update(kept)  # a model of examples alone keeps them, too
         if isinstance(public, Source):
             with watch(public) as progress:
-                done = embed_all(public, encoder, folder / "public", workers, progress, strict=False)
+                done = embed_all(public, encoder, folder / "public", progress, strict=False)
             public = read_table(done.table, y=None)
         reads = settle(
             estimator,
@@ -219,7 +214,7 @@ def train(
         left_out = b""
         if reads:
             with watch(source) as progress:
-                done = embed_all(source, encoder, folder / "private", workers, progress, strict=strict)
+                done = embed_all(source, encoder, folder / "private", progress, strict=strict)
             rows = read_table(done.table)
             labels, groups = rows.y, read_ids(folder / "private", PERSON) if of_persons else None
             left_out = left_out_of(done.report, rows, classes, usable_rows(rows))
@@ -231,11 +226,6 @@ def train(
             estimator.fit(rows, labels, groups=groups, ledger=ledger, partition=partition)
         save(estimator, out, overwrite=overwrite)
         write_atomically(report_of(out), left_out, overwrite=True, private=True)
-
-
-def _published(columns: Columns | None) -> dict[str, str | None]:
-    """Return the names of columns that predictions need: not that of persons, who have no place in a model."""
-    return asdict(replace(columns or Columns(), person=None))
 
 
 def report_of(model: Path) -> Path:
@@ -254,12 +244,18 @@ def save(model: EmbeddingClassifier, out: Path, *, overwrite: bool) -> None:
 
 
 @contextmanager
-def work_in(folder: Path, *, keep: bool) -> Iterator[None]:
-    """Make the folder for the tables, or go on with one; after success remove it unless it is to be kept."""
+def work_in(folder: Path) -> Iterator[None]:
+    """Make the folder for the tables, or go on with one; after success remove it."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
-        _refuse_foreign(folder)  # it may be removed at the end
+        # It is removed at the end, so it must hold nothing of someone else; a part is a file that was being written.
+        names = os.listdir(folder) if folder.is_dir() else ["a file"]
+        if any(name not in _WORK and not (name[0] == "." and name.endswith(".part")) for name in names):
+            raise ParameterError(
+                f"{folder} must be a new folder, or one that an interrupted run left; it is something else, or holds "
+                "it. Name another folder for the work."
+            ) from None
     try:
         yield
     except SourceChanged:
@@ -272,18 +268,4 @@ def work_in(folder: Path, *, keep: bool) -> Iterator[None]:
         with suppress(OSError):
             folder.rmdir()  # if nothing was begun
         raise
-    if not keep:
-        shutil.rmtree(folder)
-
-
-def _refuse_foreign(folder: Path) -> None:
-    """Stop before a folder is removed that holds anything of someone else."""
-    if not folder.is_dir() or any(not _is_ours(entry.name) for entry in folder.iterdir()):
-        raise ParameterError(
-            f"{folder} must be a new folder, or one that an interrupted run left; it is something else, or holds it. "
-            "Name another folder for the work."
-        )
-
-
-def _is_ours(name: str) -> bool:
-    return name in _WORK or (name.startswith(".") and name.endswith(".part"))  # a file that was being replaced
+    shutil.rmtree(folder)

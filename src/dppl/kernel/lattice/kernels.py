@@ -23,8 +23,6 @@ from dppl.kernel.lattice.lattice import LARGEST, Int8, Lattice
 from dppl.kernel.lattice.stream import RowSource, iter_blocks
 from dppl.kernel.lattice.threads import for_each_block
 
-__all__ = ["SimilarityClip", "class_sums", "each_utilities", "gram_matrices", "sum_blocks", "utilities", "weighted_sum"]
-
 Int64 = NDArray[np.int64]
 Codes = NDArray[np.intp]
 

@@ -62,12 +62,7 @@ class Lattice:
     """
 
     def __init__(
-        self,
-        n_features: int,
-        *,
-        center: ArrayLike | None = None,
-        pool: int = 1,
-        rotation: int | None = None,
+        self, n_features: int, *, center: ArrayLike | None = None, pool: int = 1, rotation: int | None = None
     ) -> None:
         _validate.positive_integer(n_features=n_features, pool=pool)
         if pool > n_features:

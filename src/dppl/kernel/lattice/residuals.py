@@ -32,8 +32,6 @@ from dppl.kernel.lattice.kernels import Codes
 from dppl.kernel.lattice.lattice import Int8, Lattice
 from dppl.kernel.lattice.threads import for_each_block, small_steps
 
-__all__ = ["SoftmaxCurvature", "SoftmaxGradient", "longest_shortfall"]
-
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 Float32 = NDArray[np.float32]

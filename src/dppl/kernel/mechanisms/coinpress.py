@@ -23,7 +23,6 @@ Float = NDArray[np.float64]
 
 # DPPL-v1 section 4.1 spends less on the early steps than Biswas et al., who split 1/8, 1/8, 3/4.
 COINPRESS_SPLITS = {"dppl": (5 / 64, 7 / 64, 52 / 64), "original": (1 / 8, 1 / 8, 3 / 4)}
-_TAIL = 0.01
 # Coordinates and radii are kept where float64 holds squared norms exactly; at tiny budgets they would run away.
 _EXACT = 2.0**52
 _BLOCK = 1024
@@ -98,7 +97,7 @@ class CoinPress:
         )
 
     def _steps(self, size: int, lattice: Lattice) -> Iterator[_Step]:
-        unit, radius, log = lattice.scale / math.sqrt(lattice.dim), math.sqrt(lattice.dim), math.log(1 / _TAIL)
+        unit, radius, log = lattice.scale / math.sqrt(lattice.dim), math.sqrt(lattice.dim), math.log(100)
         # The norm of a standard normal vector is below this with probability 0.99 (Laurent, Massart 2000, Lemma 1).
         tail = math.sqrt(lattice.dim + 2 * math.sqrt(lattice.dim * log) + 2 * log)
         for share in self.split:

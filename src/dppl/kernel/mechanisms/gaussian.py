@@ -13,11 +13,7 @@ from numpy.typing import NDArray
 from dppl.errors import BudgetError
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy import ApproxDP, Budget, Release
-from dppl.kernel.privacy.accounting import (
-    cost_of_gaussian,
-    root_above,
-    sampled_gaussian_multiplier,
-)
+from dppl.kernel.privacy.accounting import cost_of_gaussian, root_above, sampled_gaussian_multiplier
 
 Int64 = NDArray[np.int64]
 

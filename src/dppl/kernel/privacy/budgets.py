@@ -290,12 +290,8 @@ def checked_budget(budget: object) -> Budget:
 
 def budget_from_dict(fields: dict[str, float]) -> Budget:
     """Return the budget with these parameters: ``mu``, ``rho``, ``epsilon``, or ``epsilon`` and ``delta``."""
-    kinds: dict[tuple[str, ...], Callable[..., Budget]] = {
-        ("mu",): GaussianDP,
-        ("rho",): ZCDP,
-        ("epsilon",): PureDP,
-        ("delta", "epsilon"): ApproxDP,
-    }
+    kinds: dict[tuple[str, ...], Callable[..., Budget]]
+    kinds = {("mu",): GaussianDP, ("rho",): ZCDP, ("epsilon",): PureDP, ("delta", "epsilon"): ApproxDP}
     kind = kinds.get(tuple(sorted(fields)))
     if kind is None:
         raise ValueError(f"no notion of privacy has the parameters {sorted(fields)}")
