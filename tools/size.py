@@ -10,7 +10,7 @@ BUDGET = {
     "audit": 944,
     "cli": 3414,
     "continual": 1279,
-    "encoders": 2072,
+    "encoders": 2068,
     "estimators": 2063,
     "export": 851,
     "finetune": 2004,
