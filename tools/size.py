@@ -6,11 +6,11 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1648,
+    ".": 1646,
     "audit": 944,
-    "cli": 3414,
+    "cli": 3337,
     "continual": 1279,
-    "encoders": 2072,
+    "encoders": 2068,
     "estimators": 2063,
     "export": 851,
     "finetune": 2004,
@@ -21,7 +21,7 @@ BUDGET = {
     "prototypes": 1214,
     "serve": 1281,
     "statement": 1446,
-    "training": 1066,
+    "training": 1057,
 }
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import lab as lab
     from dppl import planning as planning
     from dppl import prototypes as prototypes
-    from dppl import serve as serve
     from dppl import statement as statement
     from dppl import testing as testing
     from dppl import training as training

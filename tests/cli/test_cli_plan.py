@@ -57,7 +57,7 @@ def test_a_rehearsal_takes_the_place_of_the_model(cli, similar):
         ((*USUAL, "--mu", 0), 3, "mu = 0"),
         ((*USUAL, "--mu", 1, "--ceiling", 0.05), 2, "--ceiling must be above chance"),
         ((*USUAL, "--mu", 1, "--rehearsal", "nowhere.npz"), 4, "there is no file or folder nowhere.npz"),
-        (("plan", "--n-classes", 10, "--n-records", 50, "--mu", 1), 2, "--n-features must be given, or an encoder"),
+        (("plan", "--n-classes", 10, "--n-records", 50, "--mu", 1), 2, "--n-features must be given, or a"),
         (
             ("plan", "--n-classes", 10, "--n-records", 5, "--n-features", 8, "--mu", 1),
             2,

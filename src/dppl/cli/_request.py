@@ -91,6 +91,7 @@ def request(*first: str, panel: str | None = None) -> Callable[[type[_Type]], ty
 
 def _command(run: Callable[[Any], None]) -> Callable[..., None]:
     """Return the function that typer makes a command of: its parameters are the fields of the request of `run`."""
+    # typer reads a signature, so one is made of the fields: their types, and what they say of themselves.
     kind = get_type_hints(run)["request"]
     rank = {name: place for place, name in enumerate(kind._first)}
     parameters, typed = [], {}
@@ -155,6 +156,7 @@ class _Command(_BareFlags, TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Parse what was typed."""
+        # The parser would take the last in silence, and a budget typed twice is no slip to guess at.
         given = [one.partition("=")[0] for one in args if one.startswith("--")]
         for one in self.params:
             if not one.multiple and given.count(one.opts[0]) > 1:

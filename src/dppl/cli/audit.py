@@ -74,6 +74,7 @@ def audit(request: Audit) -> None:
     delta = None if request.budget.mu is None else request.budget.delta
     budget = (request.budget if delta is None else replace(request.budget, delta=None)).spent()
     options = named_values(request.options)
+    # One fit is compared at many canaries, which need room in many classes; many fits at one.
     one_run = request.runs == 1
     n_classes = _ONE_RUN_CLASSES if one_run else 2
     estimator = estimator_of(request.method, budget, list(range(n_classes)), **options)

@@ -87,6 +87,7 @@ def embed(request: Embed) -> None:
     _validate.one_of(io.ROWS, rows=request.rows)
     options = _options(request.options)
     precision = options.pop("precision", "auto")
+    # The source is opened before the encoder is loaded, which takes seconds.
     records = opened_source(request.source, request.items, request.items.columns(request.groups), request.items.labels)
     encoder = loaded(request.encoder, request.device, precision)
     rows: Any = request.rows

@@ -99,6 +99,7 @@ def evaluate(request: Evaluate) -> None:
         if source.label_type is None:
             raise InputError(f"{table} has no labels; {how_to_label(source)}.")
         predictor = request.encoder.predictor(model)
+        # A window at a time: no embedding of a private record outlives its window.
         with embedding_bar(source) as progress:
             for window, found in windows(source, predictor, progress):
                 truth += window.labels

@@ -116,6 +116,7 @@ def finetune(request: Finetune) -> None:
         raise ParameterError(f"{data} must hold images; it holds {source.modality}s.")
     with working(f"loading {request.network}"):
         network = load_network(request.network, device=request.device)  # type: ignore[arg-type]
+    # The batch size is public and divides the sum of gradients: a count of the records would need a budget.
     batch = _BATCH if request.batch_size is None else request.batch_size
     model = SparseFinetuner(network.module, budget, classes, head=network.head, batch_size=batch, **options)
     if request.batch_size is None:

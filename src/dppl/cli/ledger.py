@@ -64,6 +64,7 @@ def create(request: Create) -> None:
     budget = request.budget.spent()
     from dppl.kernel.privacy.ledger import Ledger, accounts
 
+    # Asked first, for opening an account that exists with another budget would say that they differ.
     taken: list[str] = []
     with suppress(LedgerError):  # there is none yet, or opening it below says what is wrong
         taken = [account.dataset for account in accounts(file)]

@@ -120,6 +120,7 @@ def _message(error: Exception, typed: Mapping[str, str]) -> str:
     text = str(error)
     if isinstance(error, MemoryError):
         return "not enough memory."  # NumPy's text would name the shape of a private array
+    # The system's words name no content, so a file and they are enough.
     if isinstance(error, OSError) and error.strerror:
         name = error.filename
         try:

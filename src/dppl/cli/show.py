@@ -75,6 +75,7 @@ def show(request: Show) -> None:
       dppl show my.safetensors --public photos/ --out chosen.png
     """
     model, delta, out, public = request.model, request.delta, request.out, request.public
+    # What does not go together is said before anything is read or written.
     forms = [name for name in ("json", "card", "out") if getattr(request, name)]
     if len(forms) > 1:
         raise ParameterError("--json, --card and --out are forms of one text; choose one.")

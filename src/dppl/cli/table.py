@@ -81,6 +81,7 @@ def table(request: Table) -> None:
     names = {"x": "x", "y": "y", "id": "id"} | how_to_read(request.read, ("x", "y", "id"))
     x, y = names["x"], names["y"]
     check_inputs(path)
+    # Without a file to write it shows the table: to its owner, since even the number of rows is private.
     if out is None:
         if rows or request.by:
             raise ParameterError("--rows and --by say how --out FILE is written; name it too.")

@@ -63,24 +63,20 @@ def load_sentences(source: Source, device: str, precision: str) -> Network:
         modules = _read(folder / "modules.json")
         kinds = [module["type"].rpartition(".")[2] for module in modules]
         known = kinds[:2] == ["Transformer", "Pooling"] and kinds[2:] in ([], ["Normalize"])
+        inner = folder / modules[0]["path"]
+        limits = _read(inner / "sentence_bert_config.json", {})
         pooling = _read(folder / modules[1]["path"] / "config.json") if known else {}
-        ways = [pooling["pooling_mode"]] if "pooling_mode" in pooling else [n for n in pooling if pooling[n] is True]
-        ways = [way for way in ways if way != "include_prompt"]
+        whole = pooling.pop("include_prompt", True) and not limits.get("do_lower_case")
+        # One name now; before that, a switch for each way.
+        way = pooling.get("pooling_mode") or ",".join(name for name, is_on in pooling.items() if is_on is True)
         saved = _read(folder / "config_sentence_transformers.json", {})
         prompt = saved.get("prompts", {}).get(saved.get("default_prompt_name"), "")
-        inner = folder / modules[0]["path"] if known else folder
-        limits = _read(inner / "sentence_bert_config.json", {})
-    if (
-        len(ways) != 1
-        or ways[0] not in _POOLINGS
-        or limits.get("do_lower_case")
-        or not pooling.get("include_prompt", True)
-    ):
+    if not whole or way not in _POOLINGS:
         raise InputError(
             f"{folder} must be a transformer whose tokens are pooled by mean or cls, and perhaps normalised, as st: "
             "takes them; hf: loads others."
         )
-    options = {"pooling": _POOLINGS[ways[0]], "modality": "text"}
+    options = {"pooling": _POOLINGS[way], "modality": "text"}
     if limits.get("max_seq_length"):
         options["max_tokens"] = str(limits["max_seq_length"])
     return _network(inner, Source(source.name, options), device, precision, kinds[2:] == ["Normalize"], prompt)

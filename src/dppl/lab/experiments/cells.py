@@ -168,6 +168,7 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
             accuracies[number, : number + 1] = [right[test.rows].mean() for test in tests[: number + 1]]
     with _timed(seconds, "joint"):  # other noise than that of the first task
         joint = _start(cell, dataset, cell.noise_seed + 1, n_tasks=1).fit(X, y).predict(X_test)
+    # A model of all tasks at once says how much of the loss is due to learning one after the other.
     averages, forgot = average_accuracy(accuracies), forgetting(accuracies)
     measured = _result(cell, dataset, model, y, predicted, seconds)
     joint_accuracy = metrics.accuracy(dataset.y_test, joint)

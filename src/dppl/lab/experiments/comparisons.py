@@ -94,6 +94,7 @@ def _examples(task: Any, rows: Frame) -> Iterator[Picture]:
 def _pools(task: Any, rows: Frame) -> Iterator[Picture]:
     """DPPL-v1 figure 8 (c): the same method with different public pools, each with the most rows that were read."""
     read = rows[rows["pool"] != ""]
+    # Smaller draws of a pool are the next figure's.
     most = read[read["pool_rows"] == read.groupby("pool")["pool_rows"].transform("max")]
     several = most[most.groupby("label")["pool"].transform("nunique") > 1]
     if len(several):

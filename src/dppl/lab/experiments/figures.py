@@ -205,6 +205,7 @@ def line_styles(every: Iterable[Line]) -> dict[str, Style]:
 
 
 def _axes(n_panels: int, labels: Sequence[str]) -> tuple[Figure, list[Any]]:
+    # Four panels a row; five look better as three and two.
     columns = min(n_panels, 4 if n_panels != 5 else 3)
     rows = math.ceil(n_panels / columns)
     entry = _entry_width(labels)
@@ -252,6 +253,7 @@ def _ticker() -> Any:
 def _plain_ticks(axis: Any, text: Callable[[float], str] = lambda value: f"{value:,g}") -> None:
     """Label powers of ten as plain numbers, and more of a short scale."""
     low, high = axis.get_view_interval()
+    # Below two decades powers of ten alone would be one label or two.
     short = low > 0 and high / low < 60
     axis.set_major_locator(_ticker().LogLocator(base=10, subs=(1, 2, 5) if short else (1,)))
     axis.set_major_formatter(_ticker().FuncFormatter(lambda value, _: text(value)))

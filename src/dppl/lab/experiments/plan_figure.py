@@ -23,7 +23,9 @@ def save_plan(plan: BudgetPlan, path: Path) -> None:
         figures.save(figure, Path(folder), _STEM)
         suffix = path.suffix.lower()
         if suffix == ".html":
-            content = to_html(_page(plan, figure), Path(folder)).encode("utf-8")
+            picture = Picture(_STEM, "Recall by class size.", "", figure)
+            parts: list[Part] = [Heading("What the budget buys", 1), picture, *map(Text, plan.sentences())]
+            content = to_html(parts, Path(folder)).encode("utf-8")
         else:
             content = Path(folder, _STEM + suffix).read_bytes()
     write_atomically(path, content, overwrite=True)
@@ -38,8 +40,3 @@ def _figure(plan: BudgetPlan) -> figures.Figure:
         several.append(figures.Line("rehearsed", {float(one.size): [one.recall] for one in plan.classes}))
     title = f"{plan.n_classes} classes, {plan.method}\n{plan.budget}"
     return figures.draw([(title, several)], "recall", "records of the class", log_x=True)
-
-
-def _page(plan: BudgetPlan, figure: figures.Figure) -> list[Part]:
-    picture = Picture(_STEM, "Recall by class size.", "", figure)
-    return [Heading("What the budget buys", 1), picture, *map(Text, plan.sentences())]

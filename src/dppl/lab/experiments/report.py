@@ -137,6 +137,7 @@ def _single_fits(done: list[Result]) -> Iterator[Part]:
 
 
 def _accuracies(task: Any, rows: Frame) -> Iterator[Part]:
+    # Figures compare methods at one setting each; tables have all settings.
     main = default_settings(rows)
     for metric, (stem, title, y_label, table) in _METRICS.items():
         several = panels(main, metric)

@@ -66,6 +66,7 @@ def stream_parts(done: list[Result]) -> Iterator[Part]:
         "method, with the same budget and other noise, on one task that holds all records; rules of accumulate differ "
         "there by their noise alone. Non-private is mu = 1e6, whose noise is below the rounding of rows."
     )
+    # A chapter for each stream, in the order of the results.
     for task, group in by(rows, "place"):
         yield Heading(", ".join(task))
         yield from _published(group)
@@ -83,15 +84,16 @@ def stream_parts(done: list[Result]) -> Iterator[Part]:
         "and predict are sums over tasks; all at once is a fit and its predictions.",
         ("stream", "method", "fit", "predict", "all at once", "model file (KiB)"),
         [
-            (", ".join(task), name, *(time(group, step) for step in ("fit", "predict", "joint")), _kibibytes(group))
+            (
+                ", ".join(task),
+                name,
+                *(time(group, step) for step in ("fit", "predict", "joint")),
+                f"{median(result['stream']['model_bytes'] for result in group['result']) / 1024:,.0f}",
+            )
             for task, several in by(rows, "place")
             for name, group in by(several, "name")
         ],
     )
-
-
-def _kibibytes(rows: Frame) -> str:
-    return f"{median(result['stream']['model_bytes'] for result in rows['result']) / 1024:,.0f}"
 
 
 def _published(rows: Frame) -> Iterator[Table]:
@@ -119,6 +121,7 @@ def _over_tasks(task: Any, rows: Frame) -> Iterator[Picture]:
             "Lines are means over seeds, bands one standard deviation on either side.",
             draw(panels, title.lower(), "tasks so far", summary=deviations),
         )
+    # One map has room for one budget: that in the middle.
     budget, group = budgets[(len(budgets) - 1) // 2]
     yield Picture(
         f"tasks-{slug(*task)}",
