@@ -6,7 +6,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1646,
+    ".": 1690,
     "audit": 944,
     "cli": 3337,
     "continual": 1279,

@@ -24,8 +24,11 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool 
     """Open a file to fill, which takes the name `path` when the block ends.
 
     If it must not overwrite, two processes that write at once cannot both succeed. A private file is its owner's to
-    read. Whatever ends the block early, or the process, leaves `path` as it was; a process that is killed may leave a
-    hidden file beside it, of a private one that of `part_of`.
+    read.
+
+    The bytes reach the disk before they take the name. Whatever ends the block early, or the process, leaves `path` as
+    it was. On Linux the bytes have no name at all until they are complete, so even a killed process leaves no part
+    behind (when overwriting, at worst a complete copy under a hidden name, for a private file that of `part_of`).
     """
     path = Path(path)
     if not path.parent.is_dir():
@@ -34,24 +37,21 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool 
     mode = 0o600 if private else 0o666
     try:
         with named(path):
-            file = open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115
+            nameless = _nameless(path.parent, mode)
+            file = nameless or _hidden(part, mode)
         with named(path, full=True), file:
             yield file
-            # The bytes reach the disk before they take the name, or a crash of the machine could leave an empty file.
             with named(path):
                 file.flush()
                 os.fsync(file.fileno())
+                if nameless:
+                    _link(nameless, part if overwrite else path)
         with named(path):
-            # A link fails where the name is taken; renaming would replace it.
-            os.replace(part, path) if overwrite else os.link(part, path)
-            # Who may write into a folder but not read it cannot do more.
-            with contextlib.suppress(PermissionError):
-                descriptor = os.open(path.parent, os.O_RDONLY) if os.name == "posix" else None
-                if descriptor is not None:
-                    try:
-                        os.fsync(descriptor)
-                    finally:
-                        os.close(descriptor)
+            if overwrite:
+                os.replace(part, path)
+            elif not nameless:
+                os.link(part, path)
+            _sync_folder(path.parent)
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
@@ -78,7 +78,7 @@ def named(path: Path, *, full: bool = False) -> Iterator[None]:
 
 
 def part_of(path: Path) -> Path:
-    """Return the hidden name under which a killed process may leave a private file."""
+    """Return the hidden name under which a killed process may leave a copy of a private file that it replaced."""
     return path.with_name(f".{sha256(os.fsencode(path.name)).hexdigest()[:16]}.part")
 
 
@@ -103,3 +103,39 @@ def locked(path: Path, refusal: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _nameless(folder: Path, mode: int) -> IO[bytes] | None:
+    """Open a file without a name; None where the system cannot."""
+    if not hasattr(os, "O_TMPFILE") or not os.path.exists("/proc/self/fd"):
+        return None
+    try:
+        return os.fdopen(os.open(folder, os.O_TMPFILE | os.O_WRONLY, mode), "wb")
+    except OSError:
+        return None  # this file system has no nameless files; a real failure shows again in the named way
+
+
+def _hidden(part: Path, mode: int) -> IO[bytes]:
+    return open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode))
+
+
+def _link(file: IO[bytes], path: Path) -> None:
+    """Give a file without a name this one."""
+    folder = os.open(path.parent, os.O_PATH)
+    try:
+        # Only with a folder descriptor does Python pass the flag that follows this link to the nameless file.
+        os.link(f"/proc/self/fd/{file.fileno()}", path.name, dst_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except PermissionError:
+            return  # who may write into a folder but not read it cannot do more
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
