@@ -349,6 +349,14 @@ def test_public_rows_behind_the_map_are_named():
     assert "the public rows" not in searching(mean_runs=2).fit(X, Y).guarantee_.public_inputs
 
 
+def test_a_candidate_brings_no_private_rows(ledger):
+    account = ledger(BUDGET)
+    search = searching({"public": [PublicData(P), PublicData(X)], "lattice__center": ["public"]})
+    with pytest.raises(ParameterError, match="must be public data"):
+        search.fit(X, Y, ledger=account)
+    assert account.releases() == []
+
+
 def test_more_rows_than_the_pool_has_show_before_anything_is_paid(ledger):
     account = ledger(BUDGET)
     search = PrivateSearch(PublicPrototypes(BUDGET, [0, 1, 2], public=PublicData(P)), {"n_prototypes": [1, 60]})

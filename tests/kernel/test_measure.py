@@ -4,9 +4,11 @@ import contextlib
 import copy
 import pickle
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -103,6 +105,21 @@ def test_threads_get_as_many_answers_as_were_paid_for():
             assert sum(filter(None, threads.map(ask, range(400)))) == 50
     finally:
         sys.setswitchinterval(before)
+
+
+def test_asks_of_several_threads_are_answered_one_after_the_other(monkeypatch):
+    """What records keep of one ask, such as weights of a person's rows, must not meet another."""
+    measure, busy, exact = counter({"sums": Measurement(SUMS, times=20)}), Lock(), type(SUMS).exact
+
+    def slowly(*args, **released):
+        assert busy.acquire(blocking=False)
+        time.sleep(0.005)
+        busy.release()
+        return exact(*args, **released)
+
+    monkeypatch.setattr(type(SUMS), "exact", slowly)
+    with ThreadPoolExecutor(4) as threads:
+        assert all(answer is not None for answer in threads.map(measure, ["sums"] * 20))
 
 
 @pytest.mark.parametrize("times", [0, -1, 0.5, 2.5, True, Fraction(1, 2)])

@@ -263,6 +263,7 @@ def test_another_network_or_shape_does_not_continue_a_stream(torch, net, tasks):
         ({"scores": "mean"}, "'normalised', 'largest'"),
         ({"tasks": "apart"}, "'disjoint', 'overlapping'"),
         ({"unknown_labels": "drop"}, "unknown_labels"),
+        ({"unknown_labels": "strict"}, "unknown_labels"),
     ],
 )
 def test_parameters_are_checked(net, tasks, further, words):

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -5,6 +7,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PublicPrototypes, PureDP
 from dppl.errors import InputError, ParameterError
+from dppl.kernel import records as records_module
 from dppl.kernel import selection
 from dppl.kernel.lattice import iter_blocks
 
@@ -113,6 +116,37 @@ class Rereading(Table):
     def blocks(self, size):
         yield from super().blocks(size)
         self._rows = self._later
+
+
+class FreshWorkers:
+    """An engine whose every call reads the records anew, as other processes do."""
+
+    assumption = None
+
+    def __init__(self):
+        self.calls = 0
+
+    def check(self):
+        pass
+
+    def each(self, function, items):
+        records_module._KEPT.clear()
+        self.calls += 1
+        yield from ((place, function(item)) for place, item in enumerate(items))
+
+
+def test_records_that_are_others_at_the_second_look_select_nothing(data):
+    X, y, public = data
+
+    def table(later):
+        engine = FreshWorkers()
+        part = SimpleNamespace(read=lambda: (X if engine.calls < 2 else later, y))
+        return SimpleNamespace(metadata={}, parts=(part,), labelled=True, n_features=X.shape[1], engine=engine)
+
+    model = PublicPrototypes(PureDP(2.0), [0, 1, 2], public=PublicData(public))
+    assert model.fit(table(X)).public_indices_.shape == (3, 1)
+    with pytest.raises(InputError, match="the records changed while they were read"):
+        model.fit(table(np.concatenate([-X[:1], X[1:]])))
 
 
 @pytest.mark.parametrize("n_prototypes", [1, 3])

@@ -159,13 +159,13 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         scoring = calibrated(ZCDP(rho), {"score": Measurement(answers)}, adjacency)["score"]
         with one_thread_each:
             # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid.
-            refuse_private(self.estimator.public or PublicData(), X, y)
             private = private_data(X, y, groups)
             models, plans = [], []
             for candidate in candidates:
                 model: EmbeddingClassifier = clone(self.estimator)
                 model.set_params(budget=ZCDP(rho), random_state=self.random_state, **candidate)
                 model.check_parameters()
+                refuse_private(model.public or PublicData(), X, y)
                 models.append(model.set_params(max_classes_per_person=most))
                 # A search reduces a person to one row of one class, whatever the estimator does by itself.
                 plans.append(replace(model._plan(private.n_features), whole_persons=False))

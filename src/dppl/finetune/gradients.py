@@ -124,10 +124,9 @@ class NetworkGradients(OwnAnswer):
         assert isinstance(records, HeldRecords)  # needs_rows says so
         taken = None
         if isinstance(mechanism, SampledGaussian):
-            taken = mechanism.sample(len(records.codes), source)
-        released: NDArray[np.int64] = mechanism.release(
-            self.exact(records, weights=weights, taken=taken, bits=source.bits), source
-        )
+            taken, mechanism = mechanism.sample(len(records.codes), source), mechanism.each
+        exact = self.exact(records, weights=weights, taken=taken, bits=source.bits)
+        released: NDArray[np.int64] = mechanism.release(exact, source)
         return released
 
     def exact(

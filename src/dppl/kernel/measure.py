@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 
 from dppl import _validate
 from dppl.errors import MeasurementError, ParameterError
-from dppl.kernel.mechanisms import Randomness, SampledGaussian, randomness
+from dppl.kernel.mechanisms import Randomness, randomness
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.privacy.composition import budget_of_one, split
-from dppl.kernel.queries import OwnAnswer, Query
-from dppl.kernel.records import HeldRecords, Records, SpreadRecords
+from dppl.kernel.queries import Query, answered
+from dppl.kernel.records import Records, SpreadRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +156,11 @@ class Measure:
                 times = paid.measurement.times
                 raise MeasurementError(f"{name!r} was declared for {times} asks of one fit, and all are answered.")
             counter.left[name] -= 1  # first: an ask that fails is spent
-            records = counter.records
-        query, mechanism, released = paid.measurement.query, paid.mechanism, {**self._always, **released}
-        if mechanism is None:  # neighbours agree in it
-            return records.total(query, **released)
-        if isinstance(query, OwnAnswer):
-            return query.answer(mechanism, records, counter.source, **released)
-        if isinstance(mechanism, SampledGaussian):
-            assert isinstance(records, HeldRecords)  # the query needs rows
-            records = records.sampled(mechanism.sample(len(records.codes), counter.source))
-        return mechanism.release(records.total(query, **released), counter.source)
+            # Held to the end: what records keep between asks, such as weights of a person's rows, is of one ask.
+            query, records, released = paid.measurement.query, counter.records, {**self._always, **released}
+            if paid.mechanism is None:  # neighbours agree in it
+                return records.total(query, **released)
+            return answered(query, paid.mechanism, records, counter.source, **released)
 
     def at(self, **released: Any) -> Measure:
         """Return the same counter, at which every ask has these arguments, too."""

@@ -161,6 +161,16 @@ class OwnAnswer(Query):
         """
 
 
+def answered(query: Query, mechanism: Any, records: Any, source: Randomness, **released: Any) -> Any:
+    """Return the noisy answer of a query: of a fresh sample of the records where the mechanism counts on one."""
+    if isinstance(query, OwnAnswer):
+        return query.answer(mechanism, records, source, **released)
+    if isinstance(mechanism, SampledGaussian):  # its query needs rows, so the records are held here
+        records = records.sampled(mechanism.sample(len(records.codes), source))
+        mechanism = mechanism.each
+    return mechanism.release(records.total(query, **released), source)
+
+
 @dataclass(frozen=True)
 class NumberOfRecords(Query):
     """The number of records that count, or of persons.

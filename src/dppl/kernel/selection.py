@@ -93,6 +93,10 @@ class RowsByClass:
     rows: NDArray[np.int8]  # shape (n, dim)
     sizes: list[int]
 
+    def digest(self) -> bytes:
+        """Return a hash by which a second reading is compared with the first."""
+        return sha256(self.rows.tobytes() + repr(self.sizes).encode()).digest()
+
     @classmethod
     def of(cls, lattice: Lattice, source: RowSource, codes: Codes, n_classes: int) -> RowsByClass:
         """Map rows, leaving out those of code -1."""
@@ -182,18 +186,20 @@ class _Scores:
         blocks = (block for _, block in self._blocks(piece, range(len(parts)), hashes))
         with progress("selecting", n_public) as advance:
             each_utilities(private.rows, private.sizes, blocks, n_public, self.lattice, self.clip, count)
-        yield parts, [hashes[part].digest() for part in range(len(parts))]
+        yield parts, [*(hashes[part].digest() for part in range(len(parts))), private.digest()]
 
     def look(
         self, records: HeldRecords, item: tuple[RowSource, Wanted, list[bytes]]
     ) -> Iterator[tuple[int, int, Int64, Int64]]:
         """Yield what is sought in a piece; parts and positions are those within it.
 
-        Rows that are not those of the tallies are refused. Scores of others would not be those that the draw was made
-        by, and which candidate has them would tell the draw's private bins.
+        Rows, public or private, that are not those of the tallies are refused. Scores of others would not be those that
+        the draw was made by, and which candidate has them would tell the draw's private bins.
         """
         piece, wanted, before = item
         private = self._by_class(records)
+        if private.digest() != before[-1]:
+            raise InputError("the records changed while they were read.")
         hashes: defaultdict[int, Any] = defaultdict(sha256)
 
         def held(block: tuple[int, Any]) -> tuple[int, int]:

@@ -175,6 +175,7 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         _validate.one_of(stream.TASKS, tasks=self.tasks)
         _validate.one_of(SCORES, scores=self.scores)
+        _validate.one_of(("error", "ignore"), unknown_labels=self.unknown_labels)
         n, seed = getattr(self, "n_tasks_", 0), self.random_state
         finetuner = self._finetuner(random_state=seed_of(seed, n) if n and seed is not None else seed)
         classes, trainer = finetuner._prepared(ledger)

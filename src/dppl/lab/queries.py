@@ -27,7 +27,7 @@ from dppl.kernel.lattice.lattice import LARGEST, Int8
 from dppl.kernel.lattice.residuals import Int64, SoftmaxGradient
 from dppl.kernel.mechanisms import Randomness
 from dppl.kernel.privacy import Budget, Release
-from dppl.kernel.queries import OwnAnswer, Query
+from dppl.kernel.queries import OwnAnswer, Query, answered
 from dppl.kernel.records import HeldRecords, Records
 
 Float = NDArray[np.float64]
@@ -181,11 +181,8 @@ class Projected(OwnAnswer):
         return self._through(records, projection).total(self.query, **released)
 
     def answer(self, mechanism: Any, records: Records, source: Randomness, **released: Any) -> Any:
-        """Return the query's answer on projected rows."""
-        if isinstance(self.query, OwnAnswer):
-            through = self._through(records, released.pop("projection"))
-            return self.query.answer(mechanism, through, source, **released)
-        return mechanism.release(records.total(self, **released), source)
+        """Return the query's answer on projected rows, sampled where the query samples."""
+        return answered(self.query, mechanism, self._through(records, released.pop("projection")), source, **released)
 
     def _through(self, records: Records, projection: IntegerProjection) -> HeldRecords:
         assert isinstance(records, HeldRecords)  # needs_rows says so

@@ -153,10 +153,6 @@ class SampledGaussian:
         """Standard deviation in one release."""
         return self.each.noise_std
 
-    def release(self, exact: NDArray[np.int64], source: Randomness) -> NDArray[np.int64]:
-        """Return the sum over one sample plus the noise of one release."""
-        return self.each.release(exact, source)
-
     def sample(self, n: int, source: Randomness) -> NDArray[np.bool_]:
         """Toss a coin for each of n records; which are in the sample is as private as they are."""
         draws = source.bits(_RATE_BITS * n).to_bytes(_RATE_BITS // 8 * n, "little")

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -131,16 +131,13 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
     Each of the `steps` sums is over a sample of its own. Calibrated by dp-accounting with privacy loss distributions,
     on the safe side, for adding or removing one record. The tolerance is a thousandth.
     """
-    import dp_accounting
-    from dp_accounting import pld
+    from dp_accounting import ExplicitBracketInterval, calibrate_dp_mechanism, pld
 
     def fresh() -> Any:
         # A finer grid gains nothing here, and the time grows with its size.
         return pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, epsilon))
 
-    def event(multiplier: float) -> Any:
-        return _samples(multiplier, sampling_rate, steps)
-
+    event = partial(_samples, sampling_rate=sampling_rate, steps=steps)
     # Without sampling this is enough, but for the rounding of distributions, which the factor covers. Little noise
     # makes them long, so the search goes down from there.
     high = 1.5 * math.sqrt(steps) / gaussian_mu_within(epsilon, delta)
@@ -151,9 +148,8 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
         high, low = low, low / 2
         if high < _LEAST_NOISE:  # samples so rare that delta covers them
             return high
-    bracket = dp_accounting.ExplicitBracketInterval(low, high)
-    multiplier: float = dp_accounting.calibrate_dp_mechanism(fresh, event, epsilon, delta, bracket, tol=1e-3 * low)
-    return multiplier
+    bracket = ExplicitBracketInterval(low, high)
+    return float(calibrate_dp_mechanism(fresh, event, epsilon, delta, bracket, tol=1e-3 * low))
 
 
 def sampled_gaussian_epsilon(multiplier: float, delta: float, sampling_rate: float, steps: int) -> float:

@@ -212,7 +212,7 @@ class ZCDP(Budget):
     Examples
     --------
     >>> round(ZCDP(0.5).to_approx(1e-6).epsilon, 3)
-    5.011
+    5.222
     """
 
     rho: float
