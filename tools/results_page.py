@@ -26,9 +26,8 @@ KEPT = {".md", ".png"}  # SVG and HTML hold the same, and are made by the same c
 def report(results: Path) -> str:
     """Write the report of one results file; return its tables and figures, with links from the docs folder."""
     target = FOLDER / results.stem
-    kind = STREAMS if results.stem == STREAMS else "bench"
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "dppl", kind, "report", results.name, "--out", f"{folder}/{results.stem}"]
+        command = [sys.executable, "-m", "dppl", "bench", results.name, "--out", f"{folder}/{results.stem}"]
         subprocess.run(command, cwd=FOLDER, check=True, stdout=subprocess.DEVNULL)
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()

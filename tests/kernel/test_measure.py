@@ -221,6 +221,24 @@ class Silent(Sums):
         return replace(plan, guarantee=replace(plan.guarantee, releases=()))
 
 
+class Scaled(Sums):
+    """A parameter of its own, by the recipe of docs/own-method.md."""
+
+    def __init__(self, budget=None, classes=None, factor=1.0, unknown_labels="error", random_state=None):
+        super().__init__(budget, classes, unknown_labels=unknown_labels, random_state=random_state)
+        self.factor = factor
+
+    def learn(self, measure, setting):
+        self.coef_ = self.factor * measure("sums") / measure.unit("sums")
+
+
+def test_a_method_may_have_parameters_of_its_own():
+    once, twice = (Scaled(GaussianDP(5.0), CLASSES, factor=n, random_state=1) for n in (1.0, 2.0))
+    labels = np.array(CLASSES)[CODES]
+    assert (2 * once.fit(ROWS, labels).coef_ == twice.fit(ROWS, labels).coef_).all()
+    assert twice.get_params()["factor"] == 2.0
+
+
 def test_a_method_of_ones_own_is_checked():
     labels = np.array(CLASSES)[CODES]
     model = check_private(Sums(GaussianDP(5.0), CLASSES), ROWS, labels)

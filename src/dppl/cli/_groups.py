@@ -69,7 +69,7 @@ class Account:
 
     ledger: str | None = option("FILE", "Ledger that pays for the release; see `dppl ledger`.", None)
     dataset: str | None = option(
-        "NAME\\[/PART]",
+        "NAME[/PART]",
         "Data set in the ledger that is fitted, or a part of it that shares no record with other parts.",
         None,
     )
@@ -189,10 +189,10 @@ class Method:
     )
     options: list[str] = option(
         "NAME=VALUE",
-        "A parameter of the method, as in Python (docs/methods.md); may be repeated: n_prototypes=3, "
-        "adjacency=replace-one, lattice__rotation=auto. unknown_labels=ignore leaves out records with a label outside "
-        "--classes, at which a fit stops otherwise; unknown_labels=strict stops before anything is charged, also if a "
-        "record cannot be used, which is one bit about the records that no guarantee covers. With --groups, "
+        "A parameter of the method, as in Python (docs/methods.md); may be repeated: with --method public "
+        "n_prototypes=3, with mean lattice__rotation=auto. unknown_labels=ignore leaves out records with a label "
+        "outside --classes, at which a fit stops otherwise; unknown_labels=strict stops before anything is charged, "
+        "also if a record cannot be used, which is one bit about the records that no guarantee covers. With --groups, "
         "max_classes_per_person=N: in how many classes a person counts at most (docs/persons.md). random_state=N "
         "repeats the noise; such a model must not be released.",
         (),

@@ -1,6 +1,6 @@
 """Commands from requests: a dataclass says what a command is asked, and its options, types and help follow from that.
 
-A field is an option that is called as the field is (``max_records`` is ``--max-records``), and a parameter of the
+A field is an option that is called as the field is (``batch_size`` is ``--batch-size``), and a parameter of the
 library that is called so, too. A field whose type is another dataclass is a group of options that commands share.
 A command is imported when it runs: together they take seconds, and `dppl --help` needs none.
 """

@@ -138,7 +138,8 @@ def _message(error: Exception, typed: Mapping[str, str]) -> str:
             if called := next((typed[part] for part in parts if part in typed), None):
                 text = called + error.text.removeprefix(error.parameter)
                 if error.suggestion is not None:
-                    text += f" Try {called} {shlex.quote(error.suggestion)}"
+                    option = f"{called} " if called.startswith("-") else ""
+                    text += f" Try {option}{shlex.quote(error.suggestion)}"
         text = _FOR_PYTHON.sub(lambda one: _as_typed(one, typed), text)
     return " ".join([text, *getattr(error, "__notes__", [])])
 

@@ -108,7 +108,7 @@ def show(request: Show) -> None:
         if request.json:
             print_json(_whole(description, sha256, delta))
         elif request.card:
-            typer.echo(model_card(description, sha256=sha256), nl=False)
+            typer.echo(model_card(description, sha256=sha256))
         else:
             _print(description, sha256, delta)
 

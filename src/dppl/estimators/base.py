@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -290,7 +290,7 @@ class EmbeddingClassifier(ReleasedClassifier):
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other; ParameterError or BudgetError if they break a rule."""
-        known = self._get_param_names()
+        known = {*self._get_param_names(), *(one.name for one in fields(self))}
         for name in vars(self):
             # A fact of the class, such as its relation of neighbours, which nobody may set.
             if hasattr(type(self), name) and name not in known and not name.endswith("_"):

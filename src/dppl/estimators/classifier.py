@@ -47,7 +47,8 @@ class Classifier(EmbeddingClassifier):
         for name, shape in shapes.items():
             learned = np.asarray(getattr(self, name, np.nan), np.float64)
             if learned.shape != shape or not np.isfinite(learned).all():
-                raise ParameterError(f"learn must set {name}, finite and of shape {shape}; got shape {learned.shape}.")
+                got = learned.shape if learned.shape != shape else "numbers that are not finite"
+                raise ParameterError(f"learn must set {name}, finite and of shape {shape}; got {got}.")
             setattr(self, name, learned)
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:

@@ -347,7 +347,7 @@ class SoftmaxGradients(SoftmaxQuery):
 
     A record adds the outer product of its residual, whose norm is at most `RESOLUTION` = 2²⁰ grid steps, which is
     checked in integers, and its q followed by a constant b; an outer product is as long as the product of both lengths
-    (`SoftmaxGradient`, Notes). The records of a whole person share a weight, so that their sum is no longer.
+    (`SoftmaxGradient`, its docstring). The records of a whole person share a weight, so that their sum is no longer.
 
     With `sampling_rate` below 1 each ask sums a Poisson sample: every record is in it by a coin of its own.
     """

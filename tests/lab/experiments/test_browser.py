@@ -1,4 +1,4 @@
-"""Pages of `dppl bench report`, `dppl continual report` and `dppl plan` in a real browser."""
+"""Pages of `dppl bench` and `dppl plan` in a real browser."""
 
 import json
 from pathlib import Path

@@ -102,18 +102,22 @@ def _print_comparison(screen: Console, sample: Sample, cells: list[Runs]) -> Non
 
 
 def _new_folder(out: Path | None) -> Path:
-    """Make an empty folder, so that nothing of the user's is overwritten."""
+    """Make an empty folder, so that nothing of the user's is overwritten; an interrupted demo leaves one."""
+
+    def taken(folder: Path) -> bool:
+        return folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
+
     if out is not None:
-        if out.exists():
-            raise ParameterError(f"--out must name a new folder; {out} exists.")
+        if taken(out):
+            raise ParameterError(f"--out must name a new folder, or an empty one; {out} is neither.")
         folder = out
     else:
         number = 1
         folder = Path(_DEFAULT_FOLDER)
-        while folder.exists():
+        while taken(folder):
             number += 1
             folder = Path(f"{_DEFAULT_FOLDER}-{number}")
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
