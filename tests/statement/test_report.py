@@ -232,6 +232,9 @@ def test_names_are_shown_as_they_are_and_never_as_markup():
     for name in NAMES:
         shown = name if len(name) <= 60 else name[:59] + "…"
         assert shown in text
+    # In attributes, too.
+    assert "<script>alert" not in report.html()
+    assert "'c' \"d\"" not in report.html()
     assert report.html().count('<bdi dir="auto">قطة سوداء</bdi>') >= 3
     markdown = report.markdown()
     assert "<script" not in markdown
