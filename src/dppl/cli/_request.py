@@ -96,13 +96,13 @@ def _command(run: Callable[[Any], None]) -> Callable[..., None]:
     rank = {name: place for place, name in enumerate(kind._first)}
     parameters, typed = [], {}
     for one, hint, panel in sorted(_fields(kind), key=lambda entry: rank.get(entry[0].name, len(rank))):
-        told: dict[str, Any] = {"show_default": False, **one.metadata}  # the help says the default itself
+        settings: dict[str, Any] = {"show_default": False, **one.metadata}  # the help says the default itself
         typed[one.name] = flag = f"--{one.name.replace('_', '-')}"
-        typed |= told.pop("typed", {})
-        if told.pop("argument", False):
-            typed[one.name], info = told["metavar"], typer.Argument(**told)
+        typed |= settings.pop("typed", {})
+        if settings.pop("argument", False):
+            typed[one.name], info = settings["metavar"], typer.Argument(**settings)
         else:
-            info = typer.Option(flag, rich_help_panel=panel if rank and one.name not in rank else None, **told)
+            info = typer.Option(flag, rich_help_panel=panel if rank and one.name not in rank else None, **settings)
         default = inspect.Parameter.empty if one.default is MISSING else one.default
         annotation = Annotated[hint, info]  # type: ignore[valid-type]
         parameters.append(

@@ -102,8 +102,8 @@ def table(request: Table) -> None:
             raise ParameterError("keeps the form of the rows; leave --rows out.", parameter="by")
         if overlaps(out, (path,)):
             raise ParameterError(f"--out must lie outside the table, whose files are read; {out} does not.")
-        with progress_bar("sorting", lambda: 2 * len(io.read_table(path, x=x, y=None))) as told:
-            io.sort_table(path, out, by=request.by, x=x, progress=told)
+        with progress_bar("sorting", lambda: 2 * len(io.read_table(path, x=x, y=None))) as advance:
+            io.sort_table(path, out, by=request.by, x=x, progress=advance)
     typer.echo(f"Saved to {printable(out)}.")
 
 
