@@ -5,7 +5,6 @@
 Needs `pip install -e '.[lab]'`.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from dppl.kernel.privacy import GaussianDP
+from dppl.lab.experiments.results import read_results
 
 DOCS = Path(__file__).parents[1] / "docs"
 DELTA = 1e-6
@@ -34,8 +34,7 @@ TICKS = (0.25, 0.5, 1, 2, 5, 10, 20, 50)
 def accuracies(name, dataset, ratio, method, examples=None):
     """Return mean balanced test accuracies over the seeds, by mu."""
     found = {}
-    for line in (DOCS / "results" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
-        result = json.loads(line)
+    for result in read_results(next((DOCS / "results").glob(f"{name}.*"))):
         cell = result["cell"]
         kept = (cell["method"], cell["dataset"], cell["ir"], cell["parameters"], cell.get("examples"))
         # Searches on private data are not covered; mu = 0 has no place on a logarithmic scale.

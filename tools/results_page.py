@@ -2,8 +2,8 @@
 
     python tools/results_page.py
 
-For each `docs/results/NAME.jsonl`, which `dppl bench NAME` writes, the report goes to `docs/results/NAME/`, and the
-tables of `docs/results.md` between `<!-- NAME: begin -->` and `<!-- NAME: end -->` are made again. Needs
+For each `docs/results/NAME.parquet`, the packed results of `dppl bench NAME`, the report goes to `docs/results/NAME/`,
+and the tables of `docs/results.md` between `<!-- NAME: begin -->` and `<!-- NAME: end -->` are made again. Needs
 `pip install -e '.[lab]'`.
 """
 
@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from dppl.lab.experiments.results import SUFFIXES
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDER = DOCS / "results"
@@ -45,7 +47,7 @@ def main() -> None:
     """Make every part of the page again."""
     path = DOCS / "results.md"
     page = path.read_text(encoding="utf-8")
-    for results in sorted(FOLDER.glob("*.jsonl")):
+    for results in sorted(path for path in FOLDER.iterdir() if path.suffix in SUFFIXES):
         if results.stem == STREAMS:
             report(results)
             continue

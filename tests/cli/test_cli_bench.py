@@ -46,12 +46,16 @@ def test_run_and_report(cli, config, tmp_path):
     result = cli("bench", config(), "--out", out, "--jobs", 1)
     assert result.exit_code == 0
     assert "4 cells: 0 done before, 4 now, 0 failed" in result.stdout
-    assert result.stderr.count("\n") == 4
+    assert result.stderr.count("/4  ") == 4
     assert "4/4  DPPL-Mean (pool 2)  blobs  IR = 1  rho 8  seed 0  balanced accuracy" in result.stderr
     assert cli("bench", config(), "--out", out, "--dry-run").stdout == "4 cells, 4 done, 0 left.\n"
     assert "4 done before, 0 now" in cli("bench", config(), "--out", out).stdout
-    result = cli("bench", out, "--out", folder)
+    packed = out.with_suffix(".parquet")
+    assert cli("bench", out, "--out", packed).stdout == f"4 cells in {packed}\n"
+    assert cli("bench", config(), "--out", packed, "--dry-run").exit_code == 2
+    result = cli("bench", packed, "--out", folder)
     assert result.exit_code == 0
+    assert f"--out {out}`" in (folder / "report.md").read_text("utf-8")
     assert (folder / "report.html").exists()
     assert (folder / "accuracy-blobs-none.png").exists()
 
@@ -126,7 +130,7 @@ def test_an_interrupt_says_that_results_are_safe(cli, config, tmp_path, monkeypa
     ("arguments", "code", "told"),
     [
         (("none.yaml",), 2, "got 'none.yaml', and there is no such file"),
-        (("quick", "--out", "no/such/folder.jsonl"), 2, "--out must name a file in an existing folder"),
+        (("quick", "--out", "no/such/folder.jsonl"), 2, "a file of JSON lines in an existing folder"),
         (("quick", "--jobs", 0), 2, "Invalid value for '--jobs'"),
         (("text", "--data", "nowhere"), 4, "there is no file nowhere"),
         (("none.jsonl", "--out", "folder"), 4, "there is no results file none.jsonl"),

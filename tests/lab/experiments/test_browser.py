@@ -1,6 +1,5 @@
 """Pages of `dppl bench` and `dppl plan` in a real browser."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from browsing import NARROW, WIDE
 from dppl.kernel.privacy import GaussianDP
 from dppl.lab.experiments.plan_figure import save_plan
 from dppl.lab.experiments.report import write_report
+from dppl.lab.experiments.results import read_results, write_results
 from dppl.planning import plan_budget
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("browser")]  # first, as it skips
@@ -25,7 +25,7 @@ def pages(tmp_path_factory):
     of_one = [result for result in streams if result["cell"]["stream"] == stream["cell"]["stream"]]
     for name, results in (("bench", [*fits, fits[0] | WRONG]), ("continual", of_one)):
         path = folder / f"{name}.jsonl"
-        path.write_text("".join(json.dumps(result) + "\n" for result in results), encoding="utf-8")
+        write_results(results, path)
         write_report(path, folder / name)
     (folder / "plan").mkdir()
     plan = plan_budget(GaussianDP(1.0), n_classes=10, n_records=4000, smallest=20, n_features=384)
@@ -34,7 +34,7 @@ def pages(tmp_path_factory):
 
 
 def read(name):
-    return list(map(json.loads, (RESULTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()))
+    return read_results(next(RESULTS.glob(f"{name}.*")))
 
 
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])

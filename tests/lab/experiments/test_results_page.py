@@ -13,11 +13,11 @@ SPEC.loader.exec_module(tool)
 BEGIN, END = "<!-- some: begin -->", "<!-- some: end -->"
 
 
-@pytest.fixture
-def page(tmp_path, monkeypatch):
+@pytest.fixture(params=["some.jsonl", "some.parquet"])
+def page(request, tmp_path, monkeypatch):
     """A page to write to, with one results file beside it."""
     (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "some.jsonl").touch()
+    (tmp_path / "results" / request.param).touch()
     monkeypatch.setattr(tool, "DOCS", tmp_path)
     monkeypatch.setattr(tool, "FOLDER", tmp_path / "results")
     monkeypatch.setattr(tool, "report", lambda results: "new")

@@ -15,7 +15,15 @@ from dppl.lab.experiments.cells import check_cells
 from dppl.lab.experiments.config import NO_NOISE, NON_PRIVATE, Cell, Experiment, load_experiment
 from dppl.lab.experiments.names import place_of, pool_name, ratio_name, series_name
 from dppl.lab.experiments.report import write_report
-from dppl.lab.experiments.results import DONE, FAILED, Result, read_results
+from dppl.lab.experiments.results import (
+    DONE,
+    FAILED,
+    PACKED,
+    SUFFIXES,
+    Result,
+    read_results,
+    write_results,
+)
 from dppl.lab.experiments.runner import run_experiment
 
 _CELLS_FAILED = 6
@@ -30,12 +38,12 @@ class Bench:
     experiment: str = argument(
         "CONFIG|RESULTS",
         "YAML file, or one of: quick, text, images, assistant, examples, few, paper; of streams of tasks continual, "
-        "continual-quick, continual-paper. Or a results file, whole or partial, to draw.",
+        "continual-quick, continual-paper. Or a results file, whole or partial, to draw or to pack.",
     )
     out: Path | None = option(
         "PATH",
         "Results, one JSON object per line, by default CONFIG's name with .jsonl; or the folder for the report of "
-        "RESULTS.",
+        "RESULTS, or a .parquet or .jsonl file to write them to.",
         None,
     )
     data: Path | None = option("FOLDER", "Folder that holds the data sets. Default: the configuration's.", None)
@@ -52,11 +60,14 @@ def bench(request: Bench) -> None:
     done is never computed again, what failed is tried once more. Every number is
     measured on test records, and no guarantee covers that.
 
-    RESULTS.jsonl with --out FOLDER draws the figures and tables of a results
-    file: report.md, report.html (one file with everything inside) and every
-    figure as PNG and SVG. What was tuned on private records is marked. Files of
-    an earlier report in FOLDER are replaced; a FOLDER with other files is
-    refused.
+    RESULTS with --out FOLDER draws the figures and tables of a results file:
+    report.md, report.html (one file with everything inside) and every figure as
+    PNG and SVG. What was tuned on private records is marked. Files of an earlier
+    report in FOLDER are replaced; a FOLDER with other files is refused.
+
+    RESULTS.jsonl with --out RESULTS.parquet packs the last result of every cell
+    into a tenth of the space; the other way round unpacks them. Reports are
+    drawn from either, and a run continues JSON lines only.
 
     A configuration is YAML:
 
@@ -93,12 +104,6 @@ def bench(request: Bench) -> None:
     in place of its own: one of its classes against the rest, three and the rest,
     and half of them against the others. Which, the seed draws. ir is that of the
     new classes, and the rest stays large.
-
-    groups: NAME says whose records a data set holds: train_NAME.npy and
-    test_NAME.npy are ids of persons, and cells protect persons. persons:
-    {number: N, largest: 50, share: 1, offset: 0.3} makes persons up instead.
-    unit: \[person, record] has cells of both promises, which the report keeps
-    apart.
 
     tune: N adds a cell beside the untuned one, with hyper-parameters searched
     in N trials on private records. No guarantee covers that choice, and all
@@ -143,12 +148,13 @@ def bench(request: Bench) -> None:
 
       dppl bench quick
       dppl bench quick.jsonl --out quick-report
+      dppl bench quick.jsonl --out quick.parquet
       dppl bench text --data embeddings --jobs 4 --out text.jsonl
       dppl bench continual-quick
       dppl bench mine.yaml --dry-run
     """
     config, out = request.experiment, request.out
-    if config.endswith(".jsonl"):
+    if config.endswith(SUFFIXES):
         _report(Path(config), out)
         return
     _run(load_experiment(config, request.data), out, request.jobs, dry_run=request.dry_run)
@@ -157,8 +163,8 @@ def bench(request: Bench) -> None:
 def _run(experiment: Experiment, out: Path | None, jobs: int | None, *, dry_run: bool) -> None:
     """Run an experiment, or count what is left of it."""
     results = Path(f"{experiment.name}.jsonl") if out is None else out
-    if results.is_dir() or not results.parent.is_dir():
-        raise ParameterError(f"--out must name a file in an existing folder; got {results}.")
+    if results.is_dir() or not results.parent.is_dir() or results.suffix == PACKED:
+        raise ParameterError(f"--out must name a file of JSON lines in an existing folder; got {results}.")
     # What would stop a cell is found now, and not after an hour.
     check_cells(experiment.cells, experiment.datasets)
     if dry_run:
@@ -185,9 +191,14 @@ def _run(experiment: Experiment, out: Path | None, jobs: int | None, *, dry_run:
 
 
 def _report(results: Path, out: Path | None) -> None:
-    """Write the report of a results file to a folder."""
+    """Write the report of a results file to a folder, or the results to a file of the other kind."""
     if out is None:
         raise ParameterError(f"--out FOLDER is required to draw {results}.")
+    if out.suffix in SUFFIXES:
+        several = read_results(results)
+        write_results(several, out)
+        console().print(f"{len(several)} cells in {out}", soft_wrap=True)
+        return
     if out.exists() and not out.is_dir():
         raise ParameterError(f"--out must name a folder; {out} is a file.")
     files = write_report(results, out)

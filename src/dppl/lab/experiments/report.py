@@ -94,7 +94,8 @@ def write_report(path: Path, folder: Path) -> list[Path]:
 
 def _head(path: Path, folder: Path, done: Sequence[Result], n_failed: int) -> Iterator[Part]:
     runs = {(r["config"], *(["--data", r["data_folder"]] if r["data_folder"] else [])): None for r in done}
-    commands = [shlex.join(["dppl", "bench", *one, "--out", str(path)]) for one in runs]
+    lines = str(path.with_suffix(".jsonl"))  # a run writes lines, even where they were packed later
+    commands = [shlex.join(["dppl", "bench", *one, "--out", lines]) for one in runs]
     made = shlex.join(["dppl", "bench", str(path), "--out", str(folder)])
     n_tuned = sum(result["tuned"] for result in done)
     # Cells of one file may have been computed by several versions.
