@@ -7,7 +7,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
     ".": 1690,
-    "audit": 944,
+    "audit": 702,
     "cli": 3338,
     "continual": 1279,
     "encoders": 2068,
@@ -17,7 +17,7 @@ BUDGET = {
     "io": 4169,
     "kernel": 6960,
     "lab": 5592,
-    "planning": 694,
+    "planning": 482,
     "prototypes": 1214,
     "serve": 1281,
     "statement": 1446,

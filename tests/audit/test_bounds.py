@@ -15,8 +15,6 @@ from dppl.audit.bounds import (
     epsilon_of_gdp,
     lower_bound,
     most_provable,
-    one_run_lower_bound,
-    one_run_p_value,
     proved_by,
 )
 from dppl.errors import InputError, ParameterError
@@ -153,43 +151,6 @@ def test_epsilon_of_gdp_is_that_of_dp_accounting(mu, delta):
     assert epsilon_of_gdp(0.0, delta) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("counts", "delta", "printed"),
-    [
-        ((75, 100, 100), 0.0, 0.702),
-        ((75, 100, 100), 1e-4, 0.699),
-        ((75, 100, 1000), 1e-4, 0.673),
-        ((1439, 1510, 100_000), 1e-5, 2.6755),
-    ],
-)
-def test_one_run_reproduces_the_values_printed_in_the_paper(counts, delta, printed):
-    """Steinke, Nasr, Jagielski (2023), Appendix D and section 7; the last is printed as 2.675, cut off."""
-    assert one_run_lower_bound(*counts, delta=delta) == pytest.approx(printed, abs=6e-4)
-    assert one_run_p_value(75, 100, 100, math.log(3), 0.0) == pytest.approx(0.553, abs=6e-4)
-
-
-def test_one_run_closed_form_when_all_guesses_are_right():
-    assert one_run_lower_bound(16, 16, 16) == pytest.approx(-math.log(0.05 ** (-1 / 16) - 1))
-    assert one_run_lower_bound(0, 16, 16) == 0.0
-    assert one_run_lower_bound(0, 0, 16) == 0.0
-
-
-@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.95])
-def test_one_run_holds_exactly_for_randomised_response(confidence):
-    """By enumeration; and a claim of less confidence than used would be noticed."""
-    n = 60
-    found = np.array([one_run_lower_bound(v, n, n, confidence=confidence) for v in range(n + 1)])
-    excess = stats.binom.pmf(np.arange(n + 1), n, RESPONSE)[found > EPSILON].sum()
-    assert excess <= 1 - confidence
-    assert excess > (1 - confidence) / 4
-    assert (np.diff(found) >= 0).all()
-
-
-def test_delta_only_weakens_one_run():
-    found = [one_run_lower_bound(90, 100, 200, delta=delta) for delta in (0.0, 1e-6, 1e-3, 0.1)]
-    assert found == sorted(found, reverse=True)
-
-
 @pytest.mark.parametrize("samples", [[1.0], [1.0, np.nan], [1.0, np.inf], [[1.0, 2.0]], []])
 def test_samples_that_cannot_be_used_are_refused(samples):
     with pytest.raises(InputError, match="at least 2 finite numbers"):
@@ -198,12 +159,8 @@ def test_samples_that_cannot_be_used_are_refused(samples):
 
 @pytest.mark.parametrize("confidence", [0, 1, 1.5])
 def test_a_confidence_outside_0_and_1_is_refused(confidence):
-    for call in (
-        lambda: gdp_lower_bound([0, 1], [0, 1], confidence=confidence),
-        lambda: one_run_lower_bound(1, 2, 3, confidence=confidence),
-    ):
-        with pytest.raises(ParameterError, match="confidence must lie strictly between 0 and 1"):
-            call()
+    with pytest.raises(ParameterError, match="confidence must lie strictly between 0 and 1"):
+        gdp_lower_bound([0, 1], [0, 1], confidence=confidence)
 
 
 def test_parameters_without_meaning_are_refused():
@@ -211,5 +168,3 @@ def test_parameters_without_meaning_are_refused():
         epsilon_lower_bound([0, 1], [0, 1], delta=-0.1)
     with pytest.raises(ParameterError, match="delta must lie"):
         epsilon_of_gdp(1.0, 0.0)
-    with pytest.raises(ParameterError, match="0 <= n_correct <= n_guesses <= n_canaries; got 3, 2, 5"):
-        one_run_lower_bound(3, 2, 5)

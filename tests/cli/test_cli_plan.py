@@ -7,18 +7,9 @@ from pathlib import Path
 import pytest
 
 from dppl import ApproxDP, plan_budget
-from dppl.io import load_sample, write_table
 
 USUAL = ("plan", "--n-classes", 10, "--n-records", 5000, "--smallest", 20, "--encoder", "minilm")
 EPSILON = ("--epsilon", 1, "--delta", "1e-6")
-
-
-@pytest.fixture
-def similar(tmp_path):
-    sample = load_sample()
-    write_table(tmp_path / "similar.npz", sample.X, sample.y)
-    write_table(tmp_path / "public.npz", sample.X_public)
-    return tmp_path
 
 
 def test_one_page_says_it(cli):
@@ -42,13 +33,6 @@ def test_json_is_what_python_returns(cli):
     assert json.loads(cli(*USUAL, *EPSILON, "--json").stdout) == plan.to_dict()
 
 
-def test_a_rehearsal_takes_the_place_of_the_model(cli, similar):
-    command = ("plan", "--n-classes", 10, "--n-records", 250, "--smallest", 10, "--mu", 1, "--json")
-    result = cli(*command, "--rehearsal", similar / "similar.npz")
-    plan = json.loads(result.stdout)
-    assert (plan["rehearsed"], plan["n_public"], plan["n_features"]) == (5, 0, 32)
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -56,7 +40,6 @@ def test_a_rehearsal_takes_the_place_of_the_model(cli, similar):
         ((*USUAL, "--epsilon", 1), 2, "--n-public must be above 0"),
         ((*USUAL, "--mu", 0), 3, "mu = 0"),
         ((*USUAL, "--mu", 1, "--ceiling", 0.05), 2, "--ceiling must be above chance"),
-        ((*USUAL, "--mu", 1, "--rehearsal", "nowhere.npz"), 4, "there is no file or folder nowhere.npz"),
         (("plan", "--n-classes", 10, "--n-records", 50, "--mu", 1), 2, "--n-features must be given, or a"),
         (
             ("plan", "--n-classes", 10, "--n-records", 5, "--n-features", 8, "--mu", 1),

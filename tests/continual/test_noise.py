@@ -16,7 +16,7 @@ import dppl
 from continual import matrices
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger
 from dppl._files import part_of
-from dppl.audit import audit_release
+from dppl.audit.audit import audit_release
 from dppl.continual import ContinualPrototypes, recover
 from dppl.errors import InputError, ParameterError
 from dppl.kernel import factors as _factors

@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, MeanPrototypes, PrivateSearch, PublicData, PublicPrototypes, PureDP
-from dppl.audit import audit_release
+from dppl.audit.audit import audit_release
 from dppl.errors import BudgetError, BudgetExceeded, InputError, ParameterError, UnknownLabelError
 from dppl.estimators import search as search_module
 from dppl.kernel import search as kernel_search

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dppl import ApproxDP, GaussianDP, Ledger
-from dppl.audit import audit_release
+from dppl.audit.audit import audit_release
 from dppl.errors import BudgetError, BudgetExceeded, InputError, LedgerError, MeasurementError, ParameterError
 from dppl.finetune import select_weights
 from dppl.finetune.checkpoint import Checkpoint

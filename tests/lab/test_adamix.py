@@ -6,7 +6,7 @@ from scipy.special import softmax
 
 import dppl
 from dppl import ZCDP, GaussianDP, PublicData
-from dppl.audit import audit_release
+from dppl.audit.audit import audit_release
 from dppl.errors import InputError, ParameterError
 from dppl.io import load_sample
 from dppl.kernel.lattice import Lattice

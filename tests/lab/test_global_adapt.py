@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dppl import ZCDP, GaussianDP
-from dppl.audit import audit_release
+from dppl.audit.audit import audit_release
 from dppl.errors import ParameterError
 from dppl.io import load_sample
 from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient

@@ -129,9 +129,7 @@ def test_only_one_module_draws_noise():
     allowed = {
         "kernel/mechanisms/randomness.py",  # the noise
         "_files.py",  # names of temporary files
-        "audit/audit.py",  # which canaries of one run are in
         "io/sample.py",  # the fixed split of the sample
-        "planning/rehearsal.py",  # parts of a public table
         "finetune/augmentation.py",  # what an augmentation draws, from bits of the first
         "lab/experiments/splits.py",  # validation parts and subsets of public rows
         "lab/longtail.py",  # subsets of evaluation data

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, lab
-from dppl.audit import audit_release
+from dppl.audit.audit import audit_release
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT
 from dppl.io import load_sample

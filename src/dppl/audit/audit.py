@@ -1,8 +1,7 @@
-"""Run an estimator or a mechanism many times on neighbours, and put what was seen beside what was claimed."""
+"""Run an estimator or a mechanism many times on neighbours and compare the measured loss with the claimed one."""
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -18,48 +17,43 @@ from dppl.audit import bounds
 from dppl.audit.canaries import Canary, Likelihood, Records, Selected, neighbour
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, PureDP
+from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee
 from dppl.testing import Asked, recorded
 
 Float: TypeAlias = NDArray[np.float64]
 Advance: TypeAlias = Callable[[], None]
 
-_ONE_RUN_DELTA = 1e-5
-# Of the canaries of one run, this share is guessed to be in, and as many to be out. Fixed before any run.
-_GUESSED_SHARE = 1 / 16
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditResult:
-    """What an audit found, beside the claim.
+    """A measured lower bound on the privacy loss, with the claim. It can refute the claim and never prove it.
 
     Parameters
     ----------
     method : str
         What was audited.
     notion : str
-        Notion of the claim that is tested: ``"Gaussian DP"``, ``"pure DP"``, ``"zCDP"`` or ``"approximate DP"``.
+        Notion of the claim: ``"Gaussian DP"``, ``"pure DP"``, ``"zCDP"`` or ``"approximate DP"``.
     parameter : {"mu", "epsilon", "rho"}
         What `claimed`, `lower_bound` and `provable` are values of.
     claimed : float
     lower_bound : float
         At most the true value, with the stated confidence.
     provable : float
-        The largest bound that so many runs, or guesses, can prove. Below the claim, an audit can refute nothing.
+        The largest bound that so many runs can prove. Below the claim, an audit can refute nothing.
     delta : float
         Where epsilon is compared; 0 for Gaussian DP and zCDP.
-    bound : {"gaussian", "event", "one-run"}
-        How the bound was found. ``"gaussian"`` tests the claim of a mu, by the error rates of one event; at a delta it
-        is the epsilon that this mu implies. ``"event"`` and ``"one-run"`` test a rho or an epsilon for itself.
+    bound : {"gaussian", "event"}
+        ``"gaussian"`` tests the claim of a mu by the error rates of one event; at a delta it is the epsilon that this
+        mu implies. ``"event"`` tests a rho or an epsilon itself.
     confidence : float
     runs : int
-        Fits with the canary, and as many without; 1 for an audit in one run.
+        Fits with the canary, and as many without.
     seconds : float
     samples : tuple of ndarray of shape (runs,)
-        The statistic with and without the canary (in one run: of the canaries in and out).
+        The statistic with and without the canary.
     unit : str or None
-        Whom the claim protects: one record, or one person with all of their records. None where a release was audited
-        that does not say so.
+        Whom the claim protects: one record, or one person with all of their records.
     """
 
     method: str
@@ -83,12 +77,12 @@ class AuditResult:
 
     @property
     def verdict(self) -> str:
-        """What follows, in words: too few runs could refute nothing, whatever leaks."""
+        """The conclusion in words; too few runs could refute nothing, whatever leaks."""
         if self.violation:
             return "VIOLATION: the claim is refuted"
         if self.provable <= self.claimed:
-            return f"none: at most {self.parameter} = {self.provable:.4g} can be shown by so few runs; raise runs"
-        return "no violation found; no proof"
+            return f"none: so few runs can show at most {self.parameter} = {self.provable:.4g}; raise runs"
+        return "not refuted; a lower bound can only refute a claim, never prove it"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the samples, JSON-ready."""
@@ -119,8 +113,8 @@ def audit(
 
     Parameters
     ----------
-    estimator : MeanPrototypes, PublicPrototypes, SoftmaxPrototypes or a baseline
-        Its parameters; it is not fitted itself. Every fit draws fresh noise of the operating system, whatever its
+    estimator : EmbeddingClassifier
+        Its parameters; it is not fitted itself. Every fit draws fresh noise from the operating system, whatever its
         `random_state`.
     data : Records
         With `groups` to audit the promise to a person.
@@ -129,7 +123,7 @@ def audit(
     runs : int
         Fits with the canary, and as many without; at least 2.
     confidence : float, default=0.95
-        Probability with which the bound holds. An audit of a true claim finds a violation with at most 1 - confidence.
+        Probability with which the bound holds. An audit of a true claim refutes it with at most 1 - confidence.
     delta : float, default=None
         Compare epsilon at this delta. None compares mu if all releases are Gaussian, and else what the budget names:
         rho, epsilon, or epsilon at its delta.
@@ -139,7 +133,7 @@ def audit(
     Returns
     -------
     AuditResult
-        The claim is that of `guarantee_`.
+        The claim is the one in `guarantee_`.
 
     Raises
     ------
@@ -148,126 +142,43 @@ def audit(
 
     Notes
     -----
-    A bound far below the claim proves nothing: another canary or statistic might see more.
+    What is measured is a lower bound. It can refute the claim; below the claim it proves nothing, since another canary
+    or statistic might see more.
     """
-    template = _fresh(estimator).set_params(public=data.public)
-    _check_canary(estimator, canary)
-    sides = {include: neighbour(data, [canary], [include]) for include in (True, False)}
-    claims: list[tuple[Budget, str]] = []
+    if (canary.other is not None) != (estimator.adjacency == "replace-one"):
+        raise ParameterError(
+            "a canary names its replacement (other) under adjacency='replace-one', and only there; got "
+            f"adjacency={estimator.adjacency!r}."
+        )
+    template = clone(estimator).set_params(public=data.public, random_state=None)
+    sides = {include: neighbour(data, canary, include) for include in (True, False)}
+    guarantees: list[Guarantee] = []
 
     def release(include: bool) -> float:
-        # A copy of the unfitted template: no run sees what another left behind.
+        rows, labels, groups = sides[include]
         with recorded() as asked:
-            rows, labels, groups = sides[include]
-            # A view, since many fits on one array would be taken for many releases.
+            # A copy of the unfitted template: no run sees what another left behind.
             model = copy(template).fit(rows.view(), labels, **groups)
-        claims[:] = [(_claim(model.guarantee_, delta), model.guarantee_.unit)]
+        guarantees[:] = [model.guarantee_]
         return _statistic(canary, model, asked)
 
-    found = _samples(release, runs, progress)
-    ((claim, unit),) = claims
-    delta = delta if isinstance(claim, GaussianDP) else None
-    result = _compared(*found, claim, method=type(estimator).__name__, delta=delta, confidence=confidence)
-    return replace(result, unit=unit)
+    samples, seconds = _sample(release, runs, progress)
+    (guarantee,) = guarantees
+    claim = _claim(guarantee, delta)
+    at = delta if isinstance(claim, GaussianDP) else None
+    result = _compare(samples, claim, at, confidence, method=type(estimator).__name__, seconds=seconds)
+    return replace(result, unit=guarantee.unit)
 
 
 def audit_release(
-    release: Callable[[bool], float],
-    claim: Budget,
-    *,
-    runs: int,
-    confidence: float = 0.95,
-    delta: float | None = None,
-    method: str = "release",
-    progress: Advance | None = None,
+    release: Callable[[bool], float], claim: Budget, *, runs: int, confidence: float = 0.95
 ) -> AuditResult:
-    """Audit any release: ``release(True)`` and ``release(False)`` run it once on neighbours and return a statistic.
-
-    Parameters
-    ----------
-    release : callable
-    claim : Budget
-        What it is claimed to guarantee. A claim in Gaussian DP lets an audit see most; at a `delta` it is taken for
-        one of Gaussian noise.
-    runs : int
-    confidence, delta, progress
-        As in `audit`.
-    method : str, default="release"
-        Name for the result.
-    """
-    found = _samples(release, runs, progress)
-    return _compared(*found, claim, method=method, delta=delta, confidence=confidence)
+    """Audit any release: ``release(True)`` and ``release(False)`` run it on neighbours and return a statistic."""
+    samples, seconds = _sample(release, runs, None)
+    return _compare(samples, claim, None, confidence, method="release", seconds=seconds)
 
 
-def audit_in_one_run(
-    estimator: EmbeddingClassifier,
-    data: Records,
-    canaries: Sequence[Canary],
-    *,
-    confidence: float = 0.95,
-    delta: float | None = None,
-) -> AuditResult:
-    """Fit once on many canaries, each there by the toss of a coin, and guess which were.
-
-    The sixteenth of the canaries of the largest statistics is guessed to be in, that of the smallest to be out.
-
-    Parameters
-    ----------
-    estimator : MeanPrototypes or PublicPrototypes
-    data : Records
-    canaries : sequence of Canary
-        Under add-remove those out are left out; under replace-one their `other` stands in their place.
-    confidence : float, default=0.95
-    delta : float, default=None
-        None takes that of the budget, 0 for pure DP, and 1e-5 for zCDP and Gaussian DP.
-
-    Returns
-    -------
-    AuditResult
-        Cheap and far looser than `audit`: one run of m canaries cannot prove an epsilon much above log(m).
-
-    References
-    ----------
-    .. [1] Steinke, Nasr, Jagielski (2023), arXiv:2305.08846v1, Algorithm 1.
-    """
-    template = _fresh(estimator).set_params(public=data.public)
-    for canary in canaries:
-        _check_canary(estimator, canary)
-    each_side = max(1, int(len(canaries) * _GUESSED_SHARE))
-    started = time.perf_counter()
-    toss = secrets.randbits(len(canaries))
-    included = np.array([toss >> place & 1 for place in range(len(canaries))], bool)
-    X, y, groups = neighbour(data, canaries, included)
-    with recorded() as asked:
-        model = template.fit(X, y, **groups)
-    scores = np.array([_statistic(canary, model, asked) for canary in canaries])
-    order = np.argsort(scores, kind="stable")
-    right = int(included[order[-each_side:]].sum() + (~included[order[:each_side]]).sum())
-    claim = _approximate(model.guarantee_, delta)
-    lower, most = (
-        bounds.one_run_lower_bound(n, 2 * each_side, len(canaries), delta=_delta_of(claim), confidence=confidence)
-        for n in (right, 2 * each_side)
-    )
-    return AuditResult(
-        method=type(estimator).__name__,
-        notion=claim.notion,
-        parameter="epsilon",
-        claimed=claim.to_dict()["epsilon"],
-        lower_bound=lower,
-        provable=most,
-        delta=_delta_of(claim),
-        bound="one-run",
-        confidence=confidence,
-        runs=1,
-        unit=model.guarantee_.unit,
-        seconds=time.perf_counter() - started,
-        samples=(scores[included], scores[~included]),
-    )
-
-
-def _samples(
-    release: Callable[[bool], float], runs: int, progress: Advance | None
-) -> tuple[tuple[Float, Float], float]:
+def _sample(release: Callable[[bool], float], runs: int, progress: Advance | None) -> tuple[tuple[Float, Float], float]:
     """Return the statistic of all runs with and without the canary, and the seconds that they took."""
     _validate.positive_integer(runs=runs)
     if runs < 2:
@@ -281,37 +192,33 @@ def _samples(
     return (samples[:, 0], samples[:, 1]), time.perf_counter() - started
 
 
-def _compared(
-    samples: tuple[Float, Float], seconds: float, claim: Budget, *, method: str, delta: float | None, confidence: float
+def _compare(
+    samples: tuple[Float, Float], claim: Budget, delta: float | None, confidence: float, **rest: Any
 ) -> AuditResult:
     gaussian, runs = isinstance(claim, GaussianDP), len(samples[0])
     claim = claim if delta is None else claim.to_approx(delta)
+    delta = claim.delta if isinstance(claim, ApproxDP) else 0.0
     parameter, claimed = next(iter(claim.to_dict().items()))
     tested: bounds.Parameter = "mu" if gaussian else "rho" if isinstance(claim, ZCDP) else "epsilon"
-    of_event = 0.0 if gaussian else _delta_of(claim)
-    found = bounds.lower_bound(*samples, parameter=tested, delta=of_event, confidence=confidence)
-    most = bounds.most_provable(runs, tested, of_event, confidence)
-    # Of a Gaussian mechanism mu says all, and so what epsilon it has at a delta.
+    event_delta = 0.0 if gaussian else delta
+    lower = bounds.lower_bound(*samples, parameter=tested, delta=event_delta, confidence=confidence)
+    provable = bounds.most_provable(runs, tested, event_delta, confidence)
+    # The mu of a Gaussian mechanism determines all of its loss, its epsilon at a delta included.
     if gaussian and parameter == "epsilon":
-        found, most = (bounds.epsilon_of_gdp(mu, _delta_of(claim)) for mu in (found, most))
+        lower, provable = (bounds.epsilon_of_gdp(mu, delta) for mu in (lower, provable))
     return AuditResult(
-        method=method,
         notion=claim.notion,
         parameter=parameter,
         claimed=claimed,
-        lower_bound=found,
-        provable=most,
-        delta=_delta_of(claim),
+        lower_bound=lower,
+        provable=provable,
+        delta=delta,
         bound="gaussian" if gaussian else "event",
         confidence=confidence,
         runs=runs,
-        seconds=seconds,
         samples=samples,
+        **rest,
     )
-
-
-def _delta_of(claim: Budget) -> float:
-    return claim.delta if isinstance(claim, ApproxDP) else 0.0
 
 
 def _claim(guarantee: Guarantee, delta: float | None) -> Budget:
@@ -319,33 +226,10 @@ def _claim(guarantee: Guarantee, delta: float | None) -> Budget:
     mu = guarantee.mu
     if mu is not None and not any("epsilon" in release.cost for release in guarantee.releases):
         return GaussianDP(mu)
-    return guarantee.budget if delta is None else _approximate(guarantee, delta)
-
-
-def _approximate(guarantee: Guarantee, delta: float | None) -> Budget:
-    """Return the claim as one about epsilon."""
-    if delta is None and isinstance(guarantee.budget, PureDP):
-        return guarantee.budget
-    if delta is None:
-        delta = _delta_of(guarantee.budget) or _ONE_RUN_DELTA
-    return ApproxDP(guarantee.epsilon(delta), delta)
+    return guarantee.budget if delta is None else ApproxDP(guarantee.epsilon(delta), delta)
 
 
 def _statistic(canary: Canary, model: EmbeddingClassifier, asked: Sequence[Asked]) -> float:
     if isinstance(canary.statistic, Likelihood | Selected):
         return canary.statistic(asked)
     return canary.statistic(model)
-
-
-def _fresh(estimator: EmbeddingClassifier) -> EmbeddingClassifier:
-    unfitted: EmbeddingClassifier = clone(estimator)
-    unfitted.set_params(random_state=None)
-    return unfitted
-
-
-def _check_canary(estimator: EmbeddingClassifier, canary: Canary) -> None:
-    if (canary.other is not None) != (estimator.adjacency == "replace-one"):
-        raise ParameterError(
-            "a canary names its replacement (other) under adjacency='replace-one', and only there; got "
-            f"adjacency={estimator.adjacency!r}."
-        )

@@ -20,10 +20,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc, betaincinv, expit, log_ndtr, ndtr, ndtri
+from scipy.special import betaincinv, log_ndtr, ndtr, ndtri
 
 from dppl import _validate
-from dppl.errors import InputError, ParameterError
+from dppl.errors import InputError
 
 Float: TypeAlias = NDArray[np.float64]
 Parameter: TypeAlias = Literal["epsilon", "mu", "rho"]
@@ -54,8 +54,9 @@ def lower_bound(
     mechanism; of a Gaussian one's rho one event shows about 60 %. Mu says that it is no better than mu-Gaussian
     differential privacy (Nasr et al. 2023, arXiv:2302.07956, section 4), which of a Gaussian one is all of its loss.
     """
-    _check_delta(delta)
     _validate.open_unit(confidence=confidence)
+    if delta != 0:
+        _validate.open_unit(delta=delta)
     first, second = zip(_halves(with_canary), _halves(without_canary), strict=True)
     error = (1 - confidence) / 2
     # The first half of the runs chooses the event: the threshold, and its side, of the largest bound.
@@ -69,50 +70,10 @@ def lower_bound(
 
 
 def most_provable(runs: int, parameter: Parameter, delta: float, confidence: float) -> float:
-    """Return the bound that `runs` runs prove where a statistic tells the neighbours apart each time."""
+    """Return the bound that `runs` runs prove if a statistic separates the neighbours every time."""
     half = runs - runs // 2
     low, high = clopper_pearson([half, 0], half, (1 - confidence) / 2)
     return max(0.0, float(proved_by(low[0], high[1], parameter, delta)))
-
-
-def one_run_lower_bound(
-    n_correct: int, n_guesses: int, n_canaries: int, *, delta: float = 0.0, confidence: float = 0.95
-) -> float:
-    """Return a lower bound on epsilon at `delta` from guesses about many canaries of a single run.
-
-    Each canary is included by a fair coin of its own. Of `n_guesses`, a number fixed beforehand, `n_correct` are right.
-    The result is the largest epsilon that the test of Steinke, Nasr, Jagielski (2023, arXiv:2305.08846v1, Theorem 5.2
-    in the form of Corollary 5.4) rejects; the values are those printed in their Appendix D.
-
-    >>> round(one_run_lower_bound(75, 100, 100), 3), round(one_run_lower_bound(75, 100, 1000, delta=1e-4), 3)
-    (0.702, 0.673)
-    """
-    _check_delta(delta)
-    _validate.open_unit(confidence=confidence)
-    if not 0 <= n_correct <= n_guesses <= n_canaries:
-        raise ParameterError(
-            f"counts must obey 0 <= n_correct <= n_guesses <= n_canaries; got {n_correct}, {n_guesses}, {n_canaries}."
-        )
-
-    def rejected(epsilon: float) -> bool:
-        return one_run_p_value(n_correct, n_guesses, n_canaries, epsilon, delta) <= 1 - confidence
-
-    return _largest(rejected)
-
-
-def one_run_p_value(n_correct: int, n_guesses: int, n_canaries: int, epsilon: float, delta: float) -> float:
-    """Bound the probability of `n_correct` or more right guesses under (epsilon, delta)-DP. Here m is `n_canaries`.
-
-    With f(v) = P[Binomial(n_guesses, e^epsilon/(1 + e^epsilon)) >= v] it is
-    f(v) + 2·m·delta·max_i (f(v - i) - f(v))/i (Steinke, Nasr, Jagielski 2023, arXiv:2305.08846v1, Corollary 5.4).
-    """
-    accuracy = float(expit(epsilon))
-    tail = float(_binomial_tail(np.array([n_correct]), n_guesses, accuracy)[0])
-    if n_correct == 0:
-        return 1.0
-    shifts = np.arange(1, n_correct + 1)
-    gain = (_binomial_tail(n_correct - shifts, n_guesses, accuracy) - tail) / shifts
-    return min(1.0, tail + 2 * n_canaries * delta * float(gain.max()))
 
 
 def epsilon_of_gdp(mu: float, delta: float) -> float:
@@ -190,12 +151,6 @@ def _rates(inside: Float, outside: Float, thresholds: Float, error: float) -> tu
     return p, q
 
 
-def _binomial_tail(at_least: NDArray[np.int64], trials: int, probability: float) -> Float:
-    """Return P[Binomial(trials, probability) >= v] for each v from 0 to trials."""
-    v = np.maximum(at_least, 1)
-    return np.where(at_least <= 0, 1.0, betainc(v, trials - v + 1, probability))
-
-
 def _largest(holds: Callable[[float], bool]) -> float:
     """Return a number below, and within float accuracy of, the place where `holds` turns false; 0 if it never holds."""
     if not holds(0.0):
@@ -207,8 +162,3 @@ def _largest(holds: Callable[[float], bool]) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low * _ROUND_DOWN
-
-
-def _check_delta(delta: float) -> None:
-    if delta != 0:
-        _validate.open_unit(delta=delta)

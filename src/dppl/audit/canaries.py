@@ -17,7 +17,6 @@ from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier, PublicData
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget
 from dppl.kernel.queries import CoinPressMeans
-from dppl.prototypes import MeanPrototypes
 from dppl.testing import Asked, recorded
 
 Row: TypeAlias = NDArray[np.float64]
@@ -48,7 +47,7 @@ class Records:
     public : PublicData, default=None
         What every fit gets.
     groups : array-like of shape (n,), default=None
-        Ids of persons. With them fits protect persons, and a canary is one more person, with all of its records.
+        IDs of persons. With them fits protect persons, and the canary is one more person.
     """
 
     X: ArrayLike
@@ -59,21 +58,20 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """The record in which neighbours differ, and what to look at.
+    """The record in which neighbours differ, and the statistic to look at.
 
     Parameters
     ----------
     row : array-like of shape (n_features,)
     label : object
     statistic : callable
-        Maps a fitted model to a number that tells neighbours apart. It sees released attributes only if the audit is to
-        be one of the release. A `Likelihood` or `Selected` sees the noisy answers of the fit instead.
+        Maps a fitted model to a number that separates neighbours; it should read released attributes only. A
+        `Likelihood` or `Selected` sees the noisy answers of the fit instead.
     other : array-like of shape (n_features,), default=None
         The record of the same label that stands in its place in the other data set (replace-one). None leaves the
         place empty (add-remove).
     records : Records, default=None
-        All records of the canary, which is a person then: `row` of class `label` is what becomes of them. None is that
-        one record.
+        All records of the canary, which is then a person. None is the one record.
     """
 
     row: ArrayLike
@@ -81,26 +79,6 @@ class Canary:
     statistic: Statistic | Likelihood | Selected
     other: ArrayLike | None = None
     records: Records | None = None
-
-    def neighbour(self, is_in: bool) -> tuple[NDArray[Any], list[Any]]:
-        """Return its rows and labels, or those of what stands in its place."""
-        if is_in and self.records is not None:
-            return np.asarray(self.records.X), list(np.asarray(self.records.y))
-        row = self.row if is_in else self.other
-        return (np.empty((0, np.size(self.row))), []) if row is None else (np.asarray(row)[None], [self.label])
-
-
-@dataclass(frozen=True, slots=True)
-class Projection:
-    """The class's prototype along a row: for Gaussian noise this is the most powerful statistic (Neyman, Pearson)."""
-
-    row: ArrayLike  # shape (n_features,)
-    label: Any
-
-    def __call__(self, model: MeanPrototypes) -> float:
-        """Return the product of the prototype with the row's lattice row."""
-        direction = model.lattice_.transform(np.asarray(self.row)[None])[0].astype(np.float64)
-        return float(model.prototypes_[np.flatnonzero(model.classes_ == self.label)[0]] @ direction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +127,17 @@ def worst_case(
 
     Parameters
     ----------
-    estimator : MeanPrototypes, PublicPrototypes, SoftmaxPrototypes or a baseline
-        With a public list of classes, and without `lattice`, whose image of a row these data do
-        not know. A baseline's gradient shows all of its sensitivity if `clip` (of `GlobalAdapt`, `upper_bound`) is at
-        most 0.5 and, with several steps, `learning_rate` so small that the canary is never fitted. `AdaMix` gets
-        examples that contradict each other, so that its clipping norm is the length of the canary's residual.
+    estimator : EmbeddingClassifier
+        With a public list of classes, and without `lattice`, whose image of a row these data do not know. Gradients
+        show all of their sensitivity if `clip` (for `GlobalAdapt`, `upper_bound`) is at most 0.5 and, with several
+        steps, `learning_rate` so small that the canary is never fitted.
     runs : int, default=1000
-        Runs of the audit with and without the canary; they and `confidence` decide the size of the public pool.
+        Runs of the audit with and without the canary; they and `confidence` determine the size of the public pool.
     confidence : float, default=0.95
     examples : bool, default=False
         Whether `SoftmaxPrototypes` starts from public examples of the classes, which rank the canary's class first.
     person_records : int, default=None
-        Records of the canary, which is then a person: fits get ids, and promise to protect persons. None audits the
+        Records of the canary, which is then a person: fits get IDs and promise to protect persons. None audits the
         promise to a record.
     spread : bool, default=False
         Whether this person has barely more than half of their records in the canary's class, and the rest in all
@@ -169,19 +146,23 @@ def worst_case(
     Returns
     -------
     Records, Canary
-        Follow from the queries that the estimator declares. For a selection: the canary raises the utilities of
-        `n_prototypes` target rows by the whole sensitivity and those of the others by nothing (replace-one: its
-        negative does the opposite). The target set has a small probability a before, so that its log-probability grows
-        by epsilon - ln(1 - a + a·e^epsilon), nearly epsilon. For all others: the longest lattice row, seen through the
-        likelihood ratio of all answers; under replace-one its negative or an orthogonal row takes its place. A person
-        has that row in all of their records, and its negative in those of other classes.
+        Derived from the queries that the estimator declares. For a selection, the canary raises the utilities of
+        `n_prototypes` target rows by the whole sensitivity (under replace-one its negative lowers them). The target
+        set has a small probability a before, so its log-probability grows by epsilon - ln(1 - a + a·e^epsilon), nearly
+        epsilon. Otherwise the canary is the longest lattice row, seen through the likelihood ratio of all answers;
+        under replace-one its negative or an orthogonal row takes its place. A person has that row in all of their
+        records, and its negative in the records of other classes.
 
     Raises
     ------
     ParameterError
         If the estimator has parameters that these data cannot serve.
     """
-    classes = _checked_classes(estimator)
+    if estimator.classes is None or estimator.get_params(deep=False).get("lattice") is not None:
+        raise ParameterError(
+            "the built-in worst case needs a list of classes and no lattice; pass Records and a Canary of your own."
+        )
+    classes = np.asarray(estimator.classes)
     public = PublicData(np.ones((_MOST_OTHERS, _DIM)), *_examples(estimator, np.eye(1, _DIM)[0], classes, True))
     plan = clone(estimator).set_params(public=public).plan(_DIM)
     queries = [one.measurement.query for one in plan.measurements.values()]
@@ -211,14 +192,13 @@ def worst_case(
             contradict = hasattr(estimator, "clip_quantile")  # AdaMix, whose clipping norm follows from its examples
             data = replace(data, public=PublicData(None, *_examples(estimator, row, classes, contradict)))
         # The worst record is one record, and fits that try it have no person IDs.
-        of_records: EmbeddingClassifier = clone(estimator).set_params(max_classes_per_person=None)
+        single: EmbeddingClassifier = clone(estimator).set_params(max_classes_per_person=None)
         # A gradient changes most by the opposite row; a Gram matrix cannot tell that from the row itself.
         others = [opposite, orthogonal] if replaces else [None]
-        cases = [(_likelihood(of_records, data, row, label, other), other) for other in others]
-        (statistic, _), other = max(cases, key=lambda case: case[0][1])
-        canary = Canary(row, label, statistic, other)
+        canaries = [Canary(row, label, Likelihood((), ()), other) for other in others]
+        canary, _ = max((_learn(single, data, one) for one in canaries), key=lambda case: case[1])
     if person_records is not None:
-        return _of_a_person(estimator, data, canary, person_records, spread)
+        return _person(estimator, data, canary, person_records, spread)
     if spread:
         raise ParameterError("spread goes with person_records: pass both or neither.")
     return data, canary
@@ -234,26 +214,10 @@ def _examples(
     return np.concatenate([row[None], others]), classes
 
 
-def orthogonal_canaries(estimator: MeanPrototypes) -> list[Canary]:
-    """Return 16 orthogonal canaries of full length for each class, for `audit_in_one_run`.
-
-    They do not disturb each other: each shows along its own coordinate of its own class.
-    """
-    classes = _checked_classes(estimator)
-    if not isinstance(estimator, MeanPrototypes):
-        raise ParameterError("orthogonal canaries are for MeanPrototypes: public rows are selected, not added up.")
-    replaces = estimator.adjacency == "replace-one"
-    return [
-        Canary(row, label, Projection(row, label), -row if replaces else None)
-        for label in classes
-        for row in np.eye(_DIM)
-    ]
-
-
-def _of_a_person(
+def _person(
     estimator: EmbeddingClassifier, data: Records, canary: Canary, n_records: int, spread: bool
 ) -> tuple[Records, Canary]:
-    """Make the canary a person of many records, and each other record a person."""
+    """Make the canary a person with many records, and each other record a person."""
     _validate.positive_integer(person_records=n_records)
     others = [name for name in np.asarray(estimator.classes).tolist() if name != canary.label]
     if canary.other is not None:
@@ -268,46 +232,33 @@ def _of_a_person(
     signs = np.where(np.arange(n_records) < n_home, 1.0, -1.0)
     records = Records(np.outer(signs, np.asarray(canary.row)), labels)
     data = replace(data, groups=np.arange(len(np.asarray(data.y))))
+    canary = replace(canary, records=records)
     if not isinstance(canary.statistic, Selected):
-        statistic, _ = _likelihood(estimator, data, canary.row, canary.label, None, records)
-        canary = replace(canary, statistic=statistic)
-    return data, replace(canary, records=records)
+        canary, _ = _learn(estimator, data, canary)
+    return data, canary
 
 
-def neighbour(
-    data: Records, canaries: Sequence[Canary], included: Sequence[bool] | NDArray[np.bool_]
-) -> tuple[NDArray[Any], NDArray[Any], dict[str, Any]]:
-    """Return the shared records with the canaries that are in, and what replaces others, as a fit takes them.
-
-    Rows have shape (n, n_features), labels (n,); if the data have persons, their ids follow as an argument by name, and
-    each canary is a person.
-    """
+def neighbour(data: Records, canary: Canary, include: bool) -> tuple[NDArray[Any], NDArray[Any], dict[str, Any]]:
+    """Return rows, labels and IDs of the shared records, with the canary or what stands in its place."""
     X, y = np.asarray(data.X), np.asarray(data.y)
-    added = [canary.neighbour(bool(is_in)) for canary, is_in in zip(canaries, included, strict=True)]
+    if include and canary.records is not None:
+        rows, labels = np.asarray(canary.records.X), np.asarray(canary.records.y)
+    else:
+        row = canary.row if include else canary.other
+        if row is None:
+            return X, y, {} if data.groups is None else {"groups": np.asarray(data.groups).tolist()}
+        rows, labels = np.asarray(row)[None], np.asarray([canary.label])
     groups: dict[str, Any] = {}
-    if data.groups is not None:
-        ids = [("canary", place) for place, (_, labels) in enumerate(added) for _ in labels]
-        groups["groups"] = [*np.asarray(data.groups).tolist(), *ids]
-    labels = [label for _, some in added for label in some]
-    if not labels:
-        return X, y, groups
-    more = np.asarray(labels)
-    return np.concatenate([X, *(rows for rows, _ in added)]), np.concatenate([y, more]) if len(y) else more, groups
+    if data.groups is not None:  # the canary is a person of their own
+        groups["groups"] = [*np.asarray(data.groups).tolist(), *[("canary", 0)] * len(labels)]
+    return np.concatenate([X, rows]), np.concatenate([y, labels]) if len(y) else labels, groups
 
 
-def _likelihood(
-    estimator: EmbeddingClassifier,
-    data: Records,
-    row: ArrayLike,
-    label: Any,
-    other: Row | None,
-    records: Records | None = None,
-) -> tuple[Likelihood, float]:
+def _learn(estimator: EmbeddingClassifier, data: Records, canary: Canary) -> tuple[Canary, float]:
     """Learn what a canary adds to each release, and how strongly it shows, from fits with hardly any noise."""
     sides = []
-    canary = Canary(row, label, Likelihood((), ()), other, records)
-    for is_in in (True, False):
-        rows, labels, groups = neighbour(data, [canary], [is_in])
+    for include in (True, False):
+        rows, labels, groups = neighbour(data, canary, include)
         quiet = clone(estimator).set_params(budget=_HARDLY_ANY_NOISE, public=data.public, random_state=0)
         with recorded() as asked:
             quiet.fit(rows, labels, **groups)
@@ -319,20 +270,12 @@ def _likelihood(
         first.setdefault(with_it.name, with_it.answer - without.answer)
     differences = tuple(first[one.name] for one in sides[1])
     strength = sum(float(np.square(first[one.name] / one.noise_std).sum()) for one in sides[1])
-    return Likelihood(tuple(one.answer for one in sides[1]), differences), strength
-
-
-def _checked_classes(estimator: EmbeddingClassifier) -> NDArray[Any]:
-    if estimator.classes is None or estimator.get_params(deep=False).get("lattice") is not None:
-        raise ParameterError(
-            "the built-in worst case needs a list of classes, and no lattice; leave it out, or pass Records and a "
-            "Canary of your own."
-        )
-    return np.asarray(estimator.classes)
+    statistic = Likelihood(tuple(one.answer for one in sides[1]), differences)
+    return replace(canary, statistic=statistic), strength
 
 
 def _best_pool(budget: Budget, size: int, *, replaces: bool, runs: int, confidence: float) -> int:
-    """Return the number of rows beside the targets for which the expected bound is largest."""
+    """Return the number of other rows for which the expected bound is largest."""
     half, error = max(1, runs // 2), CAUTION * (1 - confidence) / 2
     epsilon, pools = budget.selection_epsilon(), range(1, _MOST_OTHERS)
     p, q = np.array([_target_probabilities(epsilon, size, n_others, replaces) for n_others in pools]).T

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table as Grid
 
-from dppl import io
 from dppl.cli._groups import METHODS, Budget, say_if_weak
 from dppl.cli._output import console, print_json, printable
-from dppl.cli._paths import check_inputs, require_labels
 from dppl.cli._progress import working
 from dppl.cli._request import flag, option, request
 
@@ -43,9 +40,6 @@ class Plan:
         "Default none, as `dppl fit` starts.",
         "none",
     )
-    rehearsal: Path | None = option(
-        "TABLE", "Public embeddings of a similar kind, with labels: simulated fits in place of the model.", None
-    )
     json: bool = flag("Print JSON.")
 
 
@@ -62,20 +56,10 @@ def plan(request: Plan) -> None:
 
       dppl plan --n-classes 77 --n-records 9000 --n-features 384 \
         --epsilon 1 --delta 1e-6 --ceiling 0.9
-
-      dppl plan --n-classes 10 --n-records 400 --smallest 10 --mu 0.5 \
-        --rehearsal similar.npz
     """
-    import numpy as np
-
     from dppl.planning import plan_budget
 
-    budget, table = request.budget.spent(), request.rehearsal
-    check_inputs(table, tables=True)
-    rehearsal = None
-    if table is not None:
-        rows = io.read_table(table)
-        rehearsal = np.asarray(rows), require_labels(rows, table)
+    budget = request.budget.spent()
     how: Any = {"method": request.method, "describe": request.describe}
     with working("planning"):
         expected = plan_budget(
@@ -87,7 +71,6 @@ def plan(request: Plan) -> None:
             encoder=request.encoder,
             n_public=request.n_public,
             ceiling=request.ceiling,
-            rehearsal=rehearsal,
             **how,
         )
     say_if_weak(budget)

@@ -1,15 +1,12 @@
-"""Pages of `dppl bench` and `dppl plan` in a real browser."""
+"""Pages of `dppl bench` in a real browser."""
 
 from pathlib import Path
 
 import pytest
 
 from browsing import NARROW, WIDE
-from dppl.kernel.privacy import GaussianDP
-from dppl.lab.experiments.plan_figure import save_plan
 from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import read_results, write_results
-from dppl.planning import plan_budget
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("browser")]  # first, as it skips
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
@@ -18,7 +15,7 @@ WRONG = {"key": "another", "status": "failed", "error": "InputError", "message":
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Write a page of single fits, of which one failed, a page of a stream, and one of a plan."""
+    """Write a page of single fits, of which one failed, and a page of a stream."""
     folder = tmp_path_factory.mktemp("pages")
     fits = read("images")
     (stream, *_) = streams = read("continual")
@@ -27,9 +24,6 @@ def pages(tmp_path_factory):
         path = folder / f"{name}.jsonl"
         write_results(results, path)
         write_report(path, folder / name)
-    (folder / "plan").mkdir()
-    plan = plan_budget(GaussianDP(1.0), n_classes=10, n_records=4000, smallest=20, n_features=384)
-    save_plan(plan, folder / "plan" / "report.html")
     return folder
 
 
@@ -39,7 +33,7 @@ def read(name):
 
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["bench", "continual", "plan"])
+@pytest.mark.parametrize("name", ["bench", "continual"])
 def test_a_page_is_accessible_quiet_and_fits(name, theme, size, pages, visit):
     found = visit(pages / name / "report.html", theme, size)
     assert found.violations() == {}
