@@ -29,8 +29,9 @@ mutate *ARGS:
 audit-table *ARGS:
     python tools/audit_table.py {{ARGS}}
 
-# Write what is made from sources (page of the commands, notebooks), check the links, build the site in build/site
+# Write what is made from sources (page of the commands, notebooks, tables of results), build the site in build/site
 site:
+    python tools/results_page.py
     python tools/cli_page.py
     python tools/notebooks.py
     python tools/check_links.py
@@ -44,8 +45,9 @@ check:
 bench *ARGS:
     python benchmarks/run.py {{ARGS}}
 
-# The results of docs/results.md again, from the embeddings in FOLDER
+# Measure the results of docs/results.md again, from the embeddings in FOLDER, and pack them
 results FOLDER:
-    for name in text images assistant examples few; do dppl bench $name --data {{FOLDER}} --out docs/results/$name.jsonl; done
-    dppl bench continual --data {{FOLDER}} --out docs/results/continual.jsonl
-    python tools/results_page.py
+    for name in text images assistant examples few continual; do \
+        dppl bench $name --data {{FOLDER}} --out build/$name.jsonl && \
+        rm -f docs/results/$name.parquet && dppl bench build/$name.jsonl --out docs/results/$name.parquet; done
+    python tools/readme_picture.py

@@ -9,7 +9,7 @@ budget, the class sizes and the recall of each class. FOLDER holds the sets of d
 `digits`, the built-in sample, which needs no folder. With --names the fits start from the embedded names of classes, as
 `dppl train` does with texts. `calibrate` prints the constants of dppl/planning/model.py, found
 on the sets of CALIBRATION; `test` prints how far its predictions lie from what was measured on the sets of TEST, which
-no constant has seen. Both read docs/results/planning/fits.jsonl, and docs/results/assistant.jsonl too.
+no constant has seen. Both read docs/results/planning/fits.jsonl.
 """
 
 import argparse

@@ -1,6 +1,8 @@
-"""Draw the README's two pictures, docs/accuracy.png and docs/records.png, from the committed results.
+"""Draw the pictures of README.md and docs/results.md from the committed results.
 
     python tools/readme_picture.py
+
+Writes docs/accuracy.png, docs/records.png and docs/methods.png.
 
 Needs `pip install -e '.[lab]'`.
 """
@@ -16,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
 from dppl.kernel.privacy import GaussianDP
+from dppl.lab.experiments.methods import METHODS
 from dppl.lab.experiments.results import Result, read_results
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -23,13 +26,18 @@ DELTA = 1e-6
 MESSAGES, REQUESTS = "banking77", "hwu64"
 # What a fit starts from, and how its line looks.
 STARTS: dict[str, tuple[Any, dict[str, str]]] = {
-    "dppl, told what the classes are called": (
+    "dppl, given the names of the classes": (
         {"source": "names", "wrong": None, "used": True},
         {"color": "tab:green", "marker": "D"},
     ),
     "dppl": (None, {"color": "tab:blue", "marker": "o"}),
 }
 NEAR_ONE = 0.25  # the mu of the measurements that is nearest to epsilon 1
+COMPARED = {"softmax": "-o", "linear-probe": "--s", "mean": "-.^", "public": ":D"}
+PANELS = {
+    ("text", MESSAGES, "natural"): "Messages, class sizes as they are",
+    ("images", "cifar10", 100.0): "Images, the largest class 100 × the smallest",
+}
 
 
 def fits(results: list[Result], start: Any, datasets: tuple[str, ...]) -> Iterator[Result]:
@@ -74,10 +82,27 @@ def draw_records(axis: Axes, results: list[Result]) -> None:
     axis.set_title("How many records a class needs, near epsilon 1", fontsize=10)
     axis.set_xlabel("records of the class")
     axis.set_ylabel("messages of the class recognised")
-    set_ticks(axis, (2, 5, 10, 20, 50, 100))
+    set_ticks(axis, (2, 5, 10, 20, 50, 100), "upper left")
 
 
-def set_ticks(axis: Axes, ticks: tuple[float, ...]) -> None:
+def draw_methods(axis: Axes, results: list[Result], dataset: str, ratio: Any) -> None:
+    """Draw balanced accuracy over mu for several methods, searched on no private data."""
+    values = defaultdict(list)
+    for result in results:
+        cell = result["cell"]
+        if (cell["dataset"], cell["ir"], cell["parameters"], cell["trials"]) == (dataset, ratio, {}, 0):
+            values[cell["method"], result["e"]].append(result["metrics"]["balanced_accuracy"])
+    for method, line in COMPARED.items():
+        budgets = sorted(mu for name, mu in values if name == method and mu <= 8)
+        accuracies = [np.mean(values[method, mu]) for mu in budgets]
+        axis.plot(budgets, accuracies, line, label=METHODS[method].label, markersize=4)
+    axis.axhline(np.mean(values["logistic", None]), color="black", linestyle=":", label="no privacy")
+    axis.set_xlabel("mu")
+    set_ticks(axis, (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8))
+    axis.get_legend().remove()  # one for both panels stands below them
+
+
+def set_ticks(axis: Axes, ticks: tuple[float, ...], legend: str = "lower right") -> None:
     """Make the x-axis logarithmic, with these ticks, and the y-axis one of percents."""
     axis.set_xscale("log")
     axis.xaxis.set_major_locator(FixedLocator(ticks))
@@ -86,25 +111,37 @@ def set_ticks(axis: Axes, ticks: tuple[float, ...]) -> None:
     axis.yaxis.set_major_formatter(PercentFormatter(1))
     axis.set_ylim(0, 1)
     axis.grid(alpha=0.3)
-    axis.legend(fontsize=8.5, loc="lower right")
+    axis.legend(fontsize=8, loc=legend)
 
 
 def main() -> None:
-    """Draw and write both files."""
-    results = read_results(DOCS / "results" / "examples.parquet")
+    """Draw and write all files."""
+    names = {name for name, *_ in PANELS} | {"examples"}
+    results = {name: read_results(DOCS / "results" / f"{name}.parquet") for name in names}
     (ceiling,) = {
         result["metrics"]["balanced_accuracy"]
-        for result in read_results(DOCS / "results" / "text.parquet")
+        for result in results["text"]
         if (result["cell"]["method"], result["cell"]["ir"]) == ("logistic", "natural")
     }
-    for name in ("accuracy", "records"):
-        figure = Figure(figsize=(5.2, 3.4), layout="constrained")
-        axis = figure.subplots()
-        if name == "accuracy":
-            draw_accuracy(axis, results, ceiling)
-        else:
-            draw_records(axis, results)
-        figure.savefig(DOCS / f"{name}.png", dpi=100)
+    figure, axis = new_figure(5.2)
+    draw_accuracy(axis, results["examples"], ceiling)
+    figure.savefig(DOCS / "accuracy.png", dpi=100)
+    figure, axis = new_figure(5.2)
+    draw_records(axis, results["examples"])
+    figure.savefig(DOCS / "records.png", dpi=100)
+    figure, *axes = new_figure(9.6, len(PANELS))
+    for axis, ((name, dataset, ratio), title) in zip(axes, PANELS.items(), strict=True):
+        draw_methods(axis, results[name], dataset, ratio)
+        axis.set_title(title, fontsize=10)
+        axis.set_ylabel("balanced accuracy")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8.5)
+    figure.savefig(DOCS / "methods.png", dpi=90)
+
+
+def new_figure(width: float, columns: int = 1) -> tuple[Any, ...]:
+    """Return a figure and its axes."""
+    figure = Figure(figsize=(width, 3.4), layout="constrained")
+    return figure, *np.ravel(figure.subplots(1, columns))
 
 
 if __name__ == "__main__":

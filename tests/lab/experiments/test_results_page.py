@@ -1,38 +1,33 @@
-"""The tool that writes the tables of docs/results.md."""
+"""The tool that writes the tables of results for the site."""
 
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
 
-SPEC = importlib.util.spec_from_file_location(
-    "dppl_tools_results_page", Path(__file__).parents[3] / "tools" / "results_page.py"
-)
+from dppl.lab.experiments.results import read_results, write_results
+
+ROOT = Path(__file__).parents[3]
+SPEC = importlib.util.spec_from_file_location("dppl_tools_results_page", ROOT / "tools" / "results_page.py")
 tool = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(tool)
-BEGIN, END = "<!-- some: begin -->", "<!-- some: end -->"
 
 
-@pytest.fixture(params=["some.jsonl", "some.parquet"])
-def page(request, tmp_path, monkeypatch):
-    """A page to write to, with one results file beside it."""
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / request.param).touch()
-    monkeypatch.setattr(tool, "DOCS", tmp_path)
-    monkeypatch.setattr(tool, "FOLDER", tmp_path / "results")
-    monkeypatch.setattr(tool, "report", lambda results: "new")
-    return tmp_path / "results.md"
-
-
-def test_what_stands_between_the_markers_is_replaced(page):
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    tool.main()
-    assert page.read_text() == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
-
-
-@pytest.mark.parametrize("text", ["before, after", f"before {BEGIN} after", f"{END} before {BEGIN} after"])
-def test_a_page_without_the_markers_is_left_as_it_is(page, text):
-    page.write_text(text)
-    with pytest.raises(SystemExit, match="must have the lines <!-- some: begin --> and <!-- some: end -->"):
-        tool.main()
-    assert page.read_text() == text
+@pytest.mark.slow
+def test_a_report_stands_next_to_its_results_and_is_made_once(tmp_path):
+    pytest.importorskip("matplotlib", reason="needs the extra lab")
+    results = tmp_path / "some.parquet"
+    write_results(read_results(ROOT / "docs" / "results" / "few.parquet")[:4], results)
+    tool.report(results)
+    page = tmp_path / "some" / "report.md"
+    text = page.read_text(encoding="utf-8")
+    assert "4 cells done" in text
+    assert list(page.parent.glob("*.png"))
+    assert {path.suffix for path in page.parent.iterdir()} == {".md", ".png"}
+    page.write_text("kept")
+    tool.report(results)
+    assert page.read_text() == "kept"
+    os.utime(page, (0, 0))  # older than the results
+    tool.report(results)
+    assert page.read_text(encoding="utf-8") == text
