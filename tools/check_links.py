@@ -7,7 +7,8 @@ Prints each fault with its place, and exits with 1 if there is one. No address i
 - links of README.md, CONTRIBUTING.md, CHANGELOG.md and all pages and notebooks in docs/ lead to a file, and to a
   heading if they name one; from a page of the site they do not leave docs/, because the site ends there;
 - paths such as docs/guarantees.md or tests/laws that pages, sources, tests and tools name exist, with the heading;
-- the navigation of mkdocs.yml has every page once, and no other (reports of results are linked, not listed);
+- the navigation of mkdocs.yml has every page once, and no other (reports of results are linked, not listed, and made
+  for the site);
 - other addresses are https, with a host and without spaces.
 """
 
@@ -50,6 +51,8 @@ def of_links(page: Path, root: Path) -> Iterator[str]:
             continue
         path, _, heading = unquote(target).partition("#")
         file = (page.parent / path).resolve() if path else page
+        if is_generated(file):
+            continue
         if not file.is_file():
             yield f"{place}: there is no {target}"
         elif page.is_relative_to(docs) and not file.is_relative_to(docs):
@@ -105,6 +108,11 @@ def headings(page: Path) -> frozenset[str]:
         anchors.append(f"{slug}-{seen[slug]}" if seen[slug] else slug)
         seen[slug] += 1
     return frozenset(anchors)
+
+
+def is_generated(file: Path) -> bool:
+    """Return whether a page of tables is made from packed results by tools/results_page.py."""
+    return file.name == "report.md" and file.parent.with_suffix(".parquet").is_file()
 
 
 def is_address(target: str) -> bool:

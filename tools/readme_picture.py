@@ -44,9 +44,9 @@ def fits(results: list[Result], start: Any, datasets: tuple[str, ...]) -> Iterat
     """Yield the fits of the default method that read private records."""
     for result in results:
         cell = result["cell"]
-        if (cell["method"], cell.get("examples"), cell["parameters"]) == ("softmax", start, {}):
-            if cell["dataset"] in datasets and result["e"] > 0:
-                yield result
+        known = (cell["method"], cell.get("examples"), cell["parameters"]) == ("softmax", start, {})
+        if known and cell["dataset"] in datasets and result["e"] > 0:
+            yield result
 
 
 def draw_accuracy(axis: Axes, results: list[Result], ceiling: float) -> None:

@@ -53,7 +53,7 @@ def show(cli, file):
 
 
 def test_the_charge_is_on_record_before_private_rows_reach_a_mechanism(wards, task, cli, monkeypatch):
-    """The table is read before, as docs/budget.md says."""
+    """The table is read before, as docs/ledger.md says."""
     seen = []
 
     def noted(module, name, event):

@@ -31,7 +31,7 @@ COMMANDS = [line for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTAL
 
 
 def test_what_is_on_disk_before_what_is_said_exactly():
-    page = " ".join((ROOT / "docs" / "budget.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "docs" / "ledger.md").read_text(encoding="utf-8").split())
     assert "charge is on disk before any private value enters a mechanism and before noise is drawn" in page
     for command in ("`dppl fit` the table", "`dppl train` the records"):
         assert f"{command}, " in " ".join(PAGE.split())
@@ -48,17 +48,6 @@ def test_the_table_of_neighbours_names_all_that_offer_replace_one():
         )
         assert "the number of records" in guarantee.public_inputs
         assert f"`{kind.__name__}`" in row
-
-
-@loop("target", sorted(set(re.findall(r"\]\((?!http|#)([^)]+)\)", PAGE))))
-def test_links_lead_somewhere(target):
-    assert (ROOT / "docs" / target).exists()
-
-
-@loop("anchor", sorted(set(re.findall(r"\]\(#([^)]+)\)", PAGE))))
-def test_links_within_the_page_lead_to_a_heading(anchor):
-    headings = re.findall(r"^#+ (.*)$", PAGE, re.MULTILINE)
-    assert anchor in [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
 @loop("name", sorted(set(re.findall(r"\b((?:tests|tools|docs)/[\w/.]+\w(?:::\w+)?)", PAGE))))
@@ -139,7 +128,7 @@ def test_the_default_is_recomputed_by_hand(from_examples, tmp_path, monkeypatch,
     file.write_text(shown)
     exec(compile(snippet, "guarantees.md", "exec"), {})
     *lines, last = capsys.readouterr().out.splitlines()
-    assert last == "together: mu = 0.236704"
+    assert last == "in all: mu = 0.236704"
     assert "# 0.236704" in snippet
     assert len(lines) == len(model.guarantee_.releases)
     assert not any("not checked" in line for line in lines)
@@ -182,8 +171,8 @@ def test_numbers_of_a_selection_are_those_of_the_code():
         assert numbers.split(" | ") == in_words(tradeoff.selection_best_guess(epsilon), power)
 
 
-def test_the_table_of_methods_has_the_same_numbers():
-    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+def test_the_table_of_concepts_has_the_same_numbers():
+    text = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| (\S+ %) \| (\S+ %) \|$", text, re.MULTILINE)
     assert len(found) == 4
     for mu, rho, epsilon, guess, rate in found:
@@ -201,23 +190,22 @@ def test_the_table_of_names_is_the_registry():
     assert [method for _, method, _ in found[:3]] == list(BY_METHOD)
 
 
-def test_the_numbers_of_the_readme_are_those_of_the_code():
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    (mu, epsilon, guess) = re.findall(
-        r"epsilon = 1 at delta = 1e-6 is mu = ([\d.]+), and mu = 1 is epsilon = ([\d.]+) \(.* at most (\d+ %) of",
-        readme,
-    )[0]
+def test_the_numbers_of_the_readme_and_of_concepts_are_those_of_the_code():
+    readme, concepts = (
+        " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in ("README.md", "docs/concepts.md")
+    )
     exact = ApproxDP(1, 1e-6).gaussian_allowance().mu
-    assert float(mu) == round(exact, 3)
-    assert float(epsilon) == round(GaussianDP(1).to_approx(1e-6).epsilon, 1)
-    assert guess == _percent(tradeoff.gaussian_best_guess(1))
-    methods = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     noise = _percent(tradeoff.gaussian_best_guess(exact))
     pure = _percent(tradeoff.selection_best_guess(1))
     alone = f"{100 / (1 + np.exp(-1)):.0f} %"
-    for text in (readme, " ".join(methods.split())):
-        assert f"right in at most {noise} of cases" in text
-        assert f"for Gaussian noise with delta = 1e-6, in {pure} for a selection under pure DP, and in {alone}" in text
+    assert f"At epsilon = 1 and delta = 1e-6, their guess is right in at most {noise} of cases" in readme
+    assert (
+        f"right in at most {noise} of cases for Gaussian noise with delta = 1e-6, in {pure} for a selection" in concepts
+    )
+    assert f"and in {alone} where nothing but epsilon is known" in concepts
+    assert f"epsilon = 1 at delta = 1e-6 is mu = {exact:.3f}" in concepts
+    twice = GaussianDP(exact * 2**0.5).to_approx(1e-6).epsilon
+    assert f"together cost epsilon {rounded_up(twice, 3)}" in concepts
 
 
 BUDGET = re.compile(r"--(epsilon|mu|rho) (\S+)(?: --delta (\S+))?|(ApproxDP|GaussianDP|ZCDP|PureDP)\(([^()]*)\)")
@@ -243,7 +231,7 @@ def first_examples():
     """Return the code of each page, of the help of each command, and of each example of the library, by their names."""
     pages = [
         ROOT / "README.md",
-        *(path for path in (ROOT / "docs").rglob("*.md") if path.stem not in ("cli", "papers")),
+        *(path for path in (ROOT / "docs").rglob("*.md") if path.stem != "cli"),
     ]
     code = {}
     for path in pages:

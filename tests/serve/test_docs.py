@@ -13,7 +13,6 @@ from serve.conftest import png, served
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def blocks(language, page=PAGE):
@@ -29,14 +28,6 @@ def test_the_program(animals, capsys):
     assert (label, nothing) == ("cat", None)
     assert 0.5 < probability <= 1
     assert capsys.readouterr().out.startswith("[('")
-
-
-def test_the_client_of_the_readme(animals, capsys):
-    with served([open_model(animals)]) as client:
-        exec(compile(blocks("python", README).replace(":8000", f":{client.port}"), "README.md", "exec"), {})
-    assert capsys.readouterr().out.strip() in open_model(animals).about.classes
-    (command,) = re.findall(r"^curl .*$", blocks("console", README), re.MULTILINE)
-    assert command in blocks("console").replace(', "top": 2', "")
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

@@ -151,7 +151,7 @@ def read_table(
     ----------
     path : path-like
         ``.npy`` (rows only; memory-mapped), ``.npz``, ``.parquet``, or a folder: of ``*.parquet`` shards, or of npy
-        shards ``NAME_0.npy``, ``NAME_1.npy`` with ``metadata_0.parquet`` and so on beside them (docs/pools.md). Files
+        shards ``NAME_0.npy``, ``NAME_1.npy`` with ``metadata_0.parquet`` and so on beside them (docs/tables.md). Files
         come in the order of their names, in which numbers count as such; names that start with a dot or an underscore
         are skipped. Also a URL of a file or folder, such as ``s3://bucket/pool``.
     x : str, default="x"
