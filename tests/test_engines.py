@@ -437,31 +437,13 @@ def test_lists_without_a_fixed_size_have_the_width_of_the_table(tmp_path):
     assert tensors(FITS["mean"]().fit(table)) == tensors(whole("mean"))
 
 
-def npy_pool(folder):
-    """Write the records as npy shards with what else is known of them beside, two of 150 rows and one of 100."""
+def test_labels_may_lie_in_one_file(tmp_path):
     rows, labels = records()
-    folder.mkdir()
-    for number, first in enumerate(range(0, N, 150)):
-        inside = slice(first, first + 150)
-        np.save(folder / f"emb_{number}.npy", rows[inside])
-        pq.write_table(pa.table({"label": labels[inside].tolist()}), folder / f"metadata_{number}.parquet")
-    return folder
-
-
-def test_npy_shards_with_labels_beside_them_are_cut(tmp_path):
-    table = read_parts(npy_pool(tmp_path / "pool"), rows=60)
-    assert [part.fragment.rows for part in table.parts] == [60, 60, 30, 60, 60, 30, 60, 40]
-    assert tensors(FITS["softmax"]().fit(table)) == tensors(whole("softmax"))
-
-
-def test_labels_of_a_folder_may_lie_in_one_file(tmp_path):
-    folder = npy_pool(tmp_path / "pool")
-    for beside in folder.glob("*.parquet"):
-        beside.unlink()
-    np.save(tmp_path / "y.npy", records()[1])
-    table = read_parts(folder, labels=tmp_path / "y.npy", rows=60)
+    np.save(tmp_path / "x.npy", rows)
+    np.save(tmp_path / "y.npy", labels)
+    table = read_parts(tmp_path / "x.npy", labels=tmp_path / "y.npy", rows=60)
     assert tensors(FITS["mean"]().fit(table)) == tensors(whole("mean"))
-    np.save(tmp_path / "y.npy", records()[1][:-1])
+    np.save(tmp_path / "y.npy", labels[:-1])
     with pytest.raises(InputError, match="must not change") as failure:
         FITS["mean"]().fit(table)
     assert not any(name in str(failure.value) for name in CLASSES)
@@ -476,15 +458,14 @@ def test_a_npz_file_is_one_part_that_travels_as_a_path(tmp_path):
     assert not any(rows[1].tobytes() in sent for sent in watched.sent)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "npy"])
-def test_parts_of_a_url(kind, tmp_path):
+def test_parts_of_a_url(tmp_path):
     fsspec = pytest.importorskip("fsspec")
-    local = npy_pool(tmp_path / "pool") if kind == "npy" else sharded(tmp_path / "pool", [100, 250])
+    local = sharded(tmp_path / "pool", [100, 250])
     store = fsspec.filesystem("memory")
     for file in local.iterdir():
-        store.pipe_file(f"/engines-{kind}/{file.name}", file.read_bytes())
-    table = read_parts(f"memory://engines-{kind}", rows=60)
-    assert len(table.parts) == (8 if kind == "npy" else 3)
+        store.pipe_file(f"/engines/{file.name}", file.read_bytes())
+    table = read_parts("fsspec+memory:///engines")
+    assert len(table.parts) == 3
     assert tensors(FITS["mean"]().fit(replace(table, engine=Watched([], [])))) == tensors(whole("mean"))
 
 

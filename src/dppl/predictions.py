@@ -201,7 +201,7 @@ def predict_source(
     records = iter(source)
     for window, known in windows(source, predictor, progress):
         # A window holds rows of the usable records only; the source is read once more for the places of the others.
-        places = [-1] * (len(window.ids) + len(window.left_out))
+        places = [-1] * (len(window.ids) + len(window.skipped))
         number = 0
         for place, record in enumerate(islice(records, len(places))):
             if number < len(window.ids) and record.reference == window.references[number]:

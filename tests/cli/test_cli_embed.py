@@ -15,7 +15,7 @@ import dppl
 from dppl.cli import table as table_module
 from dppl.cli._progress import Rate, embedding_bar
 from dppl.io import read_table, write_table
-from dppl.io.left_out import NOTICE
+from dppl.io.shards import NOTICE
 
 
 @pytest.fixture
@@ -72,7 +72,6 @@ def test_images_become_a_table_for_a_fit(photos, cli, tmp_path):
         (["--out", "t", "--encoder", "pixels", "--read", "kind=zip"], 2, "--read kind must be one of"),
         (["--out", "t", "--encoder", "pixels", "--labels", "none.csv"], 4, "there is no file or folder none.csv"),
         (["--out", "t", "--encoder", "pixels", "--labels", "other.csv"], 4, "name the column"),
-        (["--out", "t", "--encoder", "pixels", "--read", "split=train"], 2, "--read split goes with"),
         (["--out", "t", "--encoder", "nothing"], 2, "nothing"),
         (["--encoder", "pixels"], 2, "--out"),
     ],
@@ -223,9 +222,8 @@ def test_the_table_command_says_whom_it_is_for(cli):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--rows", "int8"], "--rows and --by say how --out FILE is written"),
+        (["--rows", "int8"], "--rows says how --out FILE is written"),
         (["--out", "t.npz", "--head", 3], "--head shows the table"),
-        (["--out", "t.parquet", "--by", "y", "--rows", "lattice"], "--by keeps the form of the rows"),
     ],
 )
 def test_a_table_is_shown_or_written(options, words, cli, error_line, tmp_path, monkeypatch):
@@ -235,8 +233,7 @@ def test_a_table_is_shown_or_written(options, words, cli, error_line, tmp_path, 
     assert (result.exit_code, error_line(result).startswith(words)) == (2, True)
 
 
-def test_the_help_says_why_there_is_no_cache_by_default(cli):
+def test_the_help_says_whose_the_table_is(cli):
     text = " ".join(cli("embed", "--help").stdout.replace("│", " ").split())
-    assert "it holds embeddings of private records" in text
-    assert "stay with their owner" in text
+    assert "they stay with their owner" in text
     assert "do not pass it on" in NOTICE

@@ -3,9 +3,7 @@
 import os
 import sys
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import dppl
 from dppl.io import write_table
@@ -81,19 +79,6 @@ def test_predictions_on_ray_go_to_a_file_and_are_of_embeddings(task, shards, cli
         result = cli("predict", task.out, data, "--out", where, "--engine", "ray")
         assert result.exit_code == 2
         assert "--engine reads" in result.stderr
-
-
-def test_images_are_embedded_on_ray(tmp_path, cli, two_cores):
-    for number in range(9):
-        (tmp_path / "images").mkdir(exist_ok=True)
-        pixels = np.random.default_rng(number).integers(0, 256, (20, 30, 3), np.uint8)
-        Image.fromarray(pixels).save(tmp_path / "images" / f"{number}.png")
-    command = ["embed", tmp_path / "images", "--encoder", "pixels", "--options", "shard_rows=2", "--out"]
-    here, there = cli(*command, tmp_path / "here"), cli(*command, tmp_path / "there", "--engine", "ray")
-    assert (here.exit_code, there.exit_code) == (0, 0)
-    names = sorted(path.name for path in (tmp_path / "here").glob("*.parquet"))
-    assert len(names) == 5
-    assert all((tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes() for name in names)
 
 
 def test_an_engine_is_local_ray_or_an_address(task, cli):

@@ -365,9 +365,6 @@ def test_an_interrupted_train_goes_on_with_its_persons(mails, cli, monkeypatch):
     assert "somebody" not in result.stderr
 
 
-CACHE = ("--options", "cache=cache")
-
-
 def test_no_id_leaves_train_or_embed(mails, cli, caplog):
     """Of all that is printed, logged and left, the table alone holds ids; the name of their column is in no model."""
     caplog.set_level("DEBUG")
@@ -375,18 +372,7 @@ def test_no_id_leaves_train_or_embed(mails, cli, caplog):
     account = ("--ledger", "ledger.db", "--dataset", "wards")
     results = [
         cli("train", "mails.csv", *TRAIN, *account, "--x", "text"),
-        cli(
-            "embed",
-            "mails.csv",
-            "--encoder",
-            "letters",
-            "--groups",
-            "patient",
-            "--out",
-            "table",
-            "--options",
-            "cache=cache",
-        ),
+        cli("embed", "mails.csv", "--encoder", "letters", "--groups", "patient", "--out", "table"),
         cli("show", "m.safetensors", "--json"),
         cli("ledger", "show", "ledger.db", "--json"),
         cli("table", "table"),
@@ -448,45 +434,6 @@ def test_check_of_raw_records_is_that_of_their_table(source, mails, cli):
     assert found["labels"] == json.loads(table.stdout)["labels"]
     assert found["persons"]["records_in_classes"] == 36
     assert "Jane" not in raw.stdout + table.stdout
-
-
-def test_a_sorted_table_gives_the_same_model(persons, task, cli):
-    table = task.folder / "sorted.parquet"
-    result = cli("table", persons, "--by", "patient", "--out", table)
-    assert (result.exit_code, result.stdout) == (0, f"Saved to {table}.\n")
-    names = [one for one in read_ids(table, "patient") if one is not None]
-    assert names == sorted(one for one in IDS if one is not None)
-    assert table.stat().st_mode & 0o777 == 0o600
-    models = []
-    for one in (persons, table):
-        assert cli(*arguments(one, task, "--options", "random_state=3", "--force")).exit_code == 0
-        models.append(task.out.read_bytes())
-    assert models[0] == models[1]
-    again = cli("table", persons, "--by", "patient", "--out", table)
-    assert (again.exit_code, "add --force" in again.stderr) == (2, True)
-    assert cli("table", persons, "--by", "patient", "--out", table, "--force").exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("table", "options", "words"),
-    [
-        ("train.parquet", {"--by": "nobody"}, "--by must name one column of "),
-        ("train.parquet", {"--by": "day"}, "--by must name one column of "),
-        ("train.parquet", {"--out": "out.npz"}, "must end in .parquet"),
-        ("train.parquet", {"--read": "x=nothing"}, "--read x must name "),
-        ("train.npz", {}, "must be a .parquet file or a folder of them"),
-        (".", {}, "--out must lie outside the table"),
-    ],
-)
-def test_a_table_that_cannot_be_sorted_shows_no_id(table, options, words, persons, task, cli, error_line):
-    np.savez(task.folder / "train.npz", x=task.X, patient=[str(one) for one in IDS])
-    before = sorted(path.name for path in task.folder.iterdir())
-    given = {"--by": "patient", "--out": "out.parquet"} | options
-    given["--out"] = task.folder / given["--out"]
-    result = cli("table", task.folder / table, *(text for pair in given.items() for text in pair))
-    assert words in error_line(result)
-    assert "Jane" not in result.stdout + result.stderr
-    assert sorted(path.name for path in task.folder.iterdir()) == before
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz"])

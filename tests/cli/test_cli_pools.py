@@ -1,7 +1,5 @@
 """Public pools as people keep them, on the command line: what is fitted, what is shown, what is refused unpaid."""
 
-import shutil
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,15 +15,18 @@ PUBLIC = ["--method", "public", "--epsilon", "2", "--options", "random_state=1"]
 
 @pytest.fixture
 def pool(task):
-    """The public rows of the task, as clip-retrieval lays them out: ten shards and more."""
+    """The public rows of the task in ten shards and more."""
     folder = task.folder / "pool"
-    (folder / "img_emb").mkdir(parents=True)
-    (folder / "metadata").mkdir()
+    folder.mkdir()
     for number, rows in enumerate(np.split(np.arange(50), range(4, 50, 4))):
-        np.save(folder / "img_emb" / f"img_emb_{number}.npy", task.X_public[rows])
-        urls = pa.table({"url": [f"https://example.org/{row}" for row in rows]})
-        pq.write_table(urls, folder / "metadata" / f"metadata_{number}.parquet")
+        urls = [f"https://example.org/{row}" for row in rows]
+        write_shard(folder / f"shard_{number}.parquet", task.X_public[rows], urls)
     return folder
+
+
+def write_shard(path, rows, urls):
+    kind = pa.list_(pa.from_numpy_dtype(rows.dtype), rows.shape[1])
+    pq.write_table(pa.table({"x": pa.array(list(rows), kind), "url": urls}), path)
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def memory(pool):
     fsspec = pytest.importorskip("fsspec")
     system = fsspec.filesystem("memory")
     system.put(str(pool), "/pool", recursive=True)
-    yield "memory://pool"
+    yield "fsspec+memory:///pool"
     system.rm("/pool", recursive=True)
 
 
@@ -84,24 +85,21 @@ def test_info_of_a_pool_and_of_lattice_rows(cli, task, pool, memory):
     assert f"{task.X_public[1, 0]:.4g} {task.X_public[1, 1]:.4g}" in shown
 
 
-def spoil_numbers(pool):
-    (pool / "img_emb" / "img_emb_5.npy").unlink()
-
-
-def spoil_rows(pool):
-    shutil.copy(pool / "metadata" / "metadata_12.parquet", pool / "metadata" / "metadata_3.parquet")
+def spoil_name(pool):
+    table = pq.read_table(pool / "shard_3.parquet")
+    pq.write_table(table.rename_columns(["embedding", "url"]), pool / "shard_3.parquet")
 
 
 def spoil_width(pool):
-    np.save(pool / "img_emb" / "img_emb_7.npy", np.zeros((4, 9), np.float32))
+    write_shard(pool / "shard_7.parquet", np.zeros((4, 9), np.float32), ["u"] * 4)
 
 
 def cut_short(pool):
-    path = pool / "img_emb" / "img_emb_7.npy"
+    path = pool / "shard_7.parquet"
     path.write_bytes(path.read_bytes()[:-1])
 
 
-@pytest.mark.parametrize("spoil", [spoil_numbers, spoil_rows, spoil_width, cut_short])
+@pytest.mark.parametrize("spoil", [spoil_name, spoil_width, cut_short])
 def test_a_damaged_pool_is_refused_before_anything_is_charged(spoil, cli, task, pool):
     ledger = task.folder / "ledger.db"
     account = dppl.Ledger(ledger, "cats", dppl.PureDP(4.0))
@@ -134,16 +132,16 @@ def test_private_records_are_not_public_by_a_url(cli, task):
     result = fit(cli, task, f"file://{task.table}")
     assert result.exit_code == 2
     assert "--public must be public data" in result.stderr
-    task.table, public = "memory://records", "memory://user@records?x=1"
+    task.table, public = "s3://records", "s3://user@records?x=1"
     result = fit(cli, task, public)
     assert result.exit_code == 2
     assert "--public must be public data" in result.stderr
 
 
 def test_a_url_that_leads_nowhere_is_an_input_error(cli, task, memory):
-    result = fit(cli, task, "memory://nothing")
+    result = fit(cli, task, "fsspec+memory:///nothing")
     assert result.exit_code == 4
-    assert "memory://nothing must be an existing file or folder" in result.stderr
+    assert "fsspec+memory://nothing must be an existing file or folder" in result.stderr
 
 
 def test_lattice_rows_go_into_parquet_alone(cli, task):

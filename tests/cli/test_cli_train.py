@@ -803,7 +803,6 @@ def test_classes_are_required(mails, cli, error_line):
             "go with files that have columns",
         ),
         (["predict", "m.safetensors", "new.csv", "--device", "tpu"], 2, "device must be one of"),
-        (["predict", "m.safetensors", "new.csv", "--read", "split=test"], 2, "--read split goes with datasets"),
         (["predict", "nameless.safetensors", "new.csv"], 4, "does not name its encoder"),
         (["predict", "steering.safetensors", "new.csv"], 4, "use --out FILE.csv"),
         (["predict", "m.safetensors", "photos"], 2, "for images, as the source holds; letters is for texts"),

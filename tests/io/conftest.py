@@ -92,8 +92,8 @@ def texts():
 def run(tmp_path):
     """Embed a source and return what came out: the table, the report, the columns of the shards in order."""
 
-    def embedded(path, encoder, *, out="table", kind="auto", columns=None, labels=None, split=None, **options):
-        source = open_source(path, kind=kind, columns=columns, labels=labels, split=split)
+    def embedded(path, encoder, *, out="table", kind="auto", columns=None, labels=None, **options):
+        source = open_source(path, kind=kind, columns=columns, labels=labels)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             done = embed(source, encoder, tmp_path / out, **options)

@@ -11,8 +11,8 @@ import pytest
 
 from dppl.errors import InputError, ParameterError
 from dppl.io import embed, open_source
-from dppl.io.left_out import NOTICE
 from dppl.io.records import BadRecord
+from dppl.io.shards import NOTICE
 
 from .conftest import TinyImages, TinyTexts, image_bytes
 
@@ -68,16 +68,6 @@ def write_parquet(folder, seed):
     return folder / "shards", {}
 
 
-def write_dataset(folder, seed):
-    datasets = pytest.importorskip("datasets")
-    path = folder / str(seed)  # `datasets` does not write where it has read
-    if not path.exists():
-        datasets.Dataset.from_dict({"text": texts_of(seed), "label": LABELS}).save_to_disk(path)
-        for file in path.glob("*.arrow"):
-            os.utime(file, (0, seed))
-    return path, {}
-
-
 WRITERS = {
     "csv": (write_csv, TinyTexts),
     "jsonl": (write_jsonl, TinyTexts),
@@ -85,7 +75,6 @@ WRITERS = {
     "images": (write_images, TinyImages),
     "listed images": (write_listed_images, TinyImages),
     "parquet": (write_parquet, TinyTexts),
-    "datasets": (write_dataset, TinyTexts),
 }
 
 

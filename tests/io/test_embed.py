@@ -12,7 +12,7 @@ import pytest
 import dppl
 from dppl.errors import InputError, ParameterError
 from dppl.io import convert_table, embed, open_source, read_table, writing
-from dppl.io.left_out import NOTICE
+from dppl.io.shards import NOTICE
 from dppl.io.writing import to_storage
 from dppl.kernel.lattice import Lattice
 
@@ -84,16 +84,6 @@ def test_duckdb_reads_it(rows, lines, run, texts):
     found = duckdb.sql(query).fetchall()
     assert [row[1] for row in found] == [("abc"[number % 3]) for number in range(N)]
     np.testing.assert_array_equal(np.array([row[2] for row in found]), np.asarray(read_table(done.table)))
-
-
-@pytest.mark.parametrize("rows", ["float16", "int8"])
-def test_datasets_reads_it(rows, lines, run, texts, tmp_path):
-    datasets = pytest.importorskip("datasets")
-    found = run(lines, texts, rows=rows, shard_rows=20)
-    files = [str(file) for file in found.files]
-    data = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=tmp_path / "cache")
-    assert data["id"][:3] == ["0", "1", "2"]
-    np.testing.assert_array_equal(np.array(data["x"]), np.asarray(found.table))
 
 
 @pytest.mark.parametrize("workers", [1, 5])

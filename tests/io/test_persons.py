@@ -2,7 +2,6 @@
 
 import json
 import os
-import sqlite3
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dppl.errors import InputError, ParameterError
-from dppl.io import PERSON, Columns, convert_table, embed, open_source, read_ids
+from dppl.io import PERSON, Columns, convert_table, open_source, read_ids
 
 from .conftest import TinyImages, TinyTexts, image_bytes
 
@@ -42,15 +41,6 @@ def write_parquet(folder, persons=PERSONS):
     return folder / "shards", {}
 
 
-def write_dataset(folder, persons=PERSONS):
-    datasets = pytest.importorskip("datasets")
-    path = folder / f"set {len(list(folder.iterdir()))}"
-    datasets.Dataset.from_dict({"text": TEXTS, "label": ["a"] * N, "who": persons}).save_to_disk(path)
-    for file in path.glob("*.arrow"):
-        os.utime(file, (0, 0))
-    return path, {}
-
-
 def write_listed_images(folder, persons=PERSONS):
     (folder / "photos").mkdir(exist_ok=True)
     for number in range(N):
@@ -66,7 +56,6 @@ WRITERS = {
     "csv": (write_csv, TinyTexts),
     "jsonl": (write_jsonl, TinyTexts),
     "parquet": (write_parquet, TinyTexts),
-    "datasets": (write_dataset, TinyTexts),
     "listed images": (write_listed_images, TinyImages),
 }
 
@@ -97,7 +86,7 @@ def test_persons_stay_with_their_records(kind, source, run, tmp_path):
     assert again.bytes == found.bytes
 
 
-@pytest.mark.parametrize("kind", [kind for kind in WRITERS if kind != "datasets"])  # of which a copy is another
+@pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_changed_person_is_noticed(kind, finished, source, run):
     """Else a table would hold the ids of that time, and a guarantee would protect other people."""
@@ -119,23 +108,6 @@ def test_another_column_of_persons_is_another_source(source, run, texts):
     run(path, texts)
     with pytest.raises(ParameterError, match="begun with another source"):
         run(path, texts, columns=Columns(person="who"))
-
-
-def test_a_cache_knows_no_persons(source, tmp_path):
-    """What it holds, and the names of its files, are the same whoever the persons are."""
-    held = []
-    for persons in (PERSONS, ["somebody else"] * N):
-        path, _ = write_csv(source, persons)
-        cache = tmp_path / f"cache {len(held)}"
-        records = open_source(path, columns=Columns(person="who"))
-        embed(records, TinyTexts(), tmp_path / f"table {len(held)}", cache=cache)
-        assert all(b"Jane" not in file.read_bytes() for file in cache.iterdir())
-        connection = sqlite3.connect(cache / "embeddings.sqlite")
-        entries = connection.execute("SELECT * FROM embeddings ORDER BY key").fetchall()
-        connection.close()
-        held.append((sorted(file.name for file in cache.iterdir()), entries))
-    assert held[0] == held[1]
-    assert len(held[0][1]) == N - 1
 
 
 def test_json_lines_say_whose_they_are(source, run, texts):

@@ -18,7 +18,7 @@ from .conftest import TinyTexts, outcome
 # something is about to happen or has just happened.
 SCRIPT = """
 import importlib.util, os, signal, sys
-import dppl.io.cache, dppl.io.left_out, dppl.io.shards
+import dppl.io.shards
 
 spec = importlib.util.spec_from_file_location("tiny", sys.argv[1])
 tiny = importlib.util.module_from_spec(spec)
@@ -45,14 +45,12 @@ def watch(owner, name):
 def work(folder):
     source = dppl.io.open_source(folder + "/t.jsonl", columns=dppl.io.Columns(id="id"))
     encoder = tiny.TinyTexts()
-    dppl.io.embed(source, encoder, folder + "/table", shard_rows=6, workers=2, cache=folder + "/cache")
+    dppl.io.embed(source, encoder, folder + "/table", shard_rows=6, workers=2)
 
 watch(tiny.TinyTexts, "prepare")
 watch(tiny.TinyTexts, "encode_prepared")
 watch(dppl.io.shards, "write_atomically")
-watch(dppl.io.left_out.Report, "add")
-watch(dppl.io.left_out.Report, "finish")
-watch(dppl.io.cache.Cache, "add")
+watch(dppl.io.shards.Report, "add")
 watch(os, "replace")
 watch(os, "fsync")
 for task in sys.argv[2:]:

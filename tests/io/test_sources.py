@@ -198,27 +198,6 @@ def test_parquet_columns_of_other_types_are_refused(tmp_path):
         open_source(tmp_path / "t.parquet")
 
 
-def test_saved_datasets(tmp_path, run, texts, images):
-    datasets = pytest.importorskip("datasets")
-    names = datasets.ClassLabel(names=["cat", "dog"])
-    features = datasets.Features({"sentence": datasets.Value("string"), "label": names})
-    data = datasets.Dataset.from_dict({"sentence": ["one", "", "three"], "label": [1, 0, -1]}, features)
-    data.save_to_disk(tmp_path / "one")
-    datasets.DatasetDict({"train": data, "test": data.select([2, 0])}).save_to_disk(tmp_path / "two")
-    found = run(tmp_path / "one", texts)
-    assert (found.ids, found.labels) == (["0", "2"], ["dog", None])
-    # With an indices mapping, in another order than on disk.
-    assert run(tmp_path / "two", texts, out="test", split="test").labels == [None, "dog"]
-    for path, split in (("two", None), ("two", "valid"), ("one", "train")):
-        with pytest.raises(ParameterError, match=r"^split must be"):
-            open_source(tmp_path / path, split=split)
-    content = {"image": [{"bytes": image_bytes(), "path": None}], "label": [1]}
-    features = datasets.Features({"image": datasets.Image(), "label": names})
-    datasets.Dataset.from_dict(content, features).save_to_disk(tmp_path / "images")
-    found = run(tmp_path / "images", images, out="image table")
-    assert (found.ids, found.labels) == (["0"], ["dog"])
-
-
 def test_the_kind_is_recognised_or_forced(tmp_path):
     put(tmp_path / "log", b"a text\n")
     with pytest.raises(InputError, match=r"^kind must say what"):
@@ -234,7 +213,6 @@ def test_the_kind_is_recognised_or_forced(tmp_path):
     ("name", "options", "message"),
     [
         ("t.csv", {"labels": "y.txt"}, "^labels goes with images and text files"),
-        ("t.csv", {"split": "train"}, "^split goes with datasets;"),
         ("t.txt", {"columns": Columns(x="text")}, "^columns go with files that have columns"),
         ("photos", {"columns": Columns(y="label")}, "^columns go with files that have columns"),
         ("t.csv", {"kind": "images"}, "^kind must be another .*, which is a file"),
@@ -309,7 +287,7 @@ def test_no_line_of_json_names_the_columns_of_others(tmp_path):
     assert [label for *_, label in facts(first)] == [None, "b", "b", "b"]
 
 
-@pytest.mark.parametrize("name", ["upload.parquet", "dataset_info.json"])
+@pytest.mark.parametrize("name", ["upload.parquet"])
 def test_one_file_does_not_turn_a_folder_of_images_into_something_else(folder, name, tmp_path):
     flat = tmp_path / "flat"
     for place in range(3):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _CONSTANTS = {"true": True, "false": False, "none": None}
 METHODS = f"auto|{'|'.join(BY_METHOD)}"
-_READING = ("id", "kind", "split", "encoding", "delimiter")
+_READING = ("id", "kind", "encoding", "delimiter")
 
 
 @request(panel="budget")
@@ -125,10 +125,9 @@ class Items:
     x: str | None = option("NAME", "Column of texts or images. Default: text, image, ...; of embeddings x.", None)
     read: list[str] = option(
         "NAME=VALUE",
-        "How DATA is read; may be repeated. kind: auto, images, csv, jsonl, parquet, text, datasets. split: of a saved "
-        "data set. id: column of ids of records, not of persons; by default the row number, or the path. encoding, "
-        "delimiter: of a CSV, JSON lines or text file; by default UTF-8, or UTF-16 by its byte order mark, and what "
-        "the header shows.",
+        "How DATA is read; may be repeated. kind: auto, images, csv, jsonl, parquet, text. id: column of ids of "
+        "records, not of persons; by default the row number, or the path. encoding, delimiter: of a CSV, JSON lines or "
+        "text file; by default UTF-8, or UTF-16 by its byte order mark, and what the header shows.",
         (),
         typed={name: f"--read {name}" for name in _READING} | {"columns": "--x, --y, --groups and --read id"},
     )

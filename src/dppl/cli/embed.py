@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dppl import _validate, io
-from dppl.cli._groups import Labelled, Where, named_values
+from dppl.cli._groups import Labelled, named_values
 from dppl.cli._output import printable
 from dppl.cli._paths import check_inputs, how_to_label, opened_source
 from dppl.cli._progress import embedding_bar, working
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dppl.encoders import Encoder
 
 _WHOLE = ("workers", "shard_rows")
-_OPTIONS = (*_WHOLE, "cache", "precision", "strict")
+_OPTIONS = (*_WHOLE, "precision", "strict")
 
 
 @request("out", "encoder", "x", "y", "labels")
@@ -30,8 +30,7 @@ class Embed:
 
     source: Path = argument(
         "SOURCE",
-        "Folder of images; .csv, .tsv, .jsonl, .parquet or .txt; folder of .parquet files, or of a saved Hugging Face "
-        "data set.",
+        "Folder of images; .csv, .tsv, .jsonl, .parquet or .txt; folder of .parquet files.",
     )
     out: Path = option("TABLE", "Folder to write: a new one, or an unfinished one to continue.")
     encoder: str = option("URI", "Frozen public encoder.")
@@ -53,12 +52,9 @@ class Embed:
         "NAME=VALUE",
         "May be repeated. strict=true: stop at a record that cannot be used. workers: threads that read and decode, by "
         "default one for each core, at most 8. shard_rows: records in a shard, by default 512 images or 4096 others; "
-        "an interrupted run continues after the last shard. cache: a folder that keeps embeddings by content, so that "
-        "the same data cost almost nothing the second time; it holds embeddings of private records, and outlives the "
-        "table. precision: float32 or float16, of the encoder's arithmetic.",
+        "an interrupted run continues after the last shard. precision: float32 or float16, of the arithmetic.",
         (),
     )
-    where: Where
 
 
 def embed(request: Embed) -> None:
@@ -68,8 +64,8 @@ def embed(request: Embed) -> None:
     same command continues, and the result is the same, byte for byte.
 
     Records that cannot be used (damaged or huge images, empty texts) are left
-    out and listed in TABLE.report.jsonl. The table, the report and the cache
-    are as private as the records: they stay with their owner, and no guarantee
+    out and listed in TABLE.report.jsonl. The table and the report are as
+    private as the records: they stay with their owner, and no guarantee
     protects them.
 
     For example:
@@ -81,7 +77,7 @@ def embed(request: Embed) -> None:
       dppl embed scans/ --labels scans.csv --encoder vit-b-16 --rows int8 \
         --options workers=8 --out train
     """
-    engine, out = request.where.opened(), request.out
+    out = request.out
     check_inputs(request.source, request.items.labels)
     _check_out(out, request.source)
     _validate.one_of(io.ROWS, rows=request.rows)
@@ -92,7 +88,7 @@ def embed(request: Embed) -> None:
     encoder = loaded(request.encoder, request.device, precision)
     rows: Any = request.rows
     with resumable(out), embedding_bar(records) as progress:
-        done = io.embed(records, encoder, out, rows=rows, progress=progress, engine=engine, **options)
+        done = io.embed(records, encoder, out, rows=rows, progress=progress, **options)
     typer.echo(f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"))
     typer.echo(f"Records that cannot be used, if any, are listed for their owner only in {printable(done.report)}")
     if records.label_type is None:
@@ -110,7 +106,7 @@ def _options(given: list[str]) -> dict[str, Any]:
             _validate.positive_integer(**{name: value})
         if name == "strict" and not isinstance(value, bool):
             raise ParameterError(f"must be true or false; got {value!r}.", parameter="strict")
-    return options | ({"cache": Path(str(options["cache"]))} if "cache" in options else {})
+    return options
 
 
 def loaded(encoder: str, device: str, precision: str = "auto") -> Encoder:

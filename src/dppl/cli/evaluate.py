@@ -105,7 +105,7 @@ def evaluate(request: Evaluate) -> None:
                 truth += window.labels
                 predicted += found.labels
                 persons += window.persons
-                unusable += len(window.left_out)
+                unusable += len(window.skipped)
     if not truth:
         raise InputError(f"{table} has no rows{' that can be used' * bool(unusable)}, so there is nothing to evaluate.")
     groups = None

@@ -128,7 +128,7 @@ def _write_page(request: Show, pool: io.Source | None, out: Path) -> None:
 
 def _pool(public: Path, read: list[str]) -> io.Source:
     """Open the images or texts among which a model of public rows selected."""
-    how = how_to_read(read, ("x", "id", "kind", "split", "encoding", "delimiter"))
+    how = how_to_read(read, ("x", "id", "kind", "encoding", "delimiter"))
     if "kind" not in how and io.holds_embeddings(public):
         raise ParameterError(f"--public must be the images or texts themselves; {public} holds embeddings of them.")
     columns = io.Columns(how.pop("x", None), id=how.pop("id", None))

@@ -1,4 +1,4 @@
-"""`dppl table`: look at a table of embeddings, or write it in another form or order."""
+"""`dppl table`: look at a table of embeddings, or write it in another form."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from rich.table import Table as Grid
 from dppl import io
 from dppl.cli._groups import how_to_read
 from dppl.cli._output import console, printable
-from dppl.cli._paths import check_inputs, check_output, overlaps
-from dppl.cli._progress import progress_bar
+from dppl.cli._paths import check_inputs, check_output
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 
@@ -20,23 +19,15 @@ OWNER = "For the owner of the records only: what this prints of a private table 
 _NUMBERS = 4
 
 
-@request("head", "out", "rows", "by")
+@request("head", "out", "rows")
 class Table:
     """What `dppl table` is asked."""
 
-    path: Path = argument(
-        "TABLE", "Embeddings: .npy, .npz, .parquet, a folder of .parquet or .npy shards, or a URL of one."
-    )
+    path: Path = argument("TABLE", "Embeddings: .npy, .npz, .parquet, a folder of .parquet shards, or a URL of one.")
     head: int = option("N", "Print ids, labels and the first numbers of so many rows, too. Default 0.", 0, min=0)
     out: Path | None = option("FILE", "File to write: .parquet, .npz or .npy (rows only).", None)
     rows: str | None = option(
         "float16|int8|float32|lattice", "With --out: how embeddings are stored. Default: as they are.", None
-    )
-    by: str | None = option(
-        "NAME",
-        "With --out FILE.parquet: write the rows in the order of this column, such as that of person ids: texts, "
-        "integers, bytes, floats.",
-        None,
     )
     read: list[str] = option(
         "NAME=VALUE",
@@ -49,7 +40,7 @@ class Table:
 
 
 def table(request: Table) -> None:
-    """Look at a table of embeddings, or write it in another form or order.
+    """Look at a table of embeddings, or write it in another form.
 
     For the owner of the records only: the number of rows and the classes that
     occur are private, a new file is as private as the table, and no guarantee
@@ -62,20 +53,11 @@ def table(request: Table) -> None:
     .npz and .npy keep neither ids nor the encoder's name, which is compared
     with that of a model.
 
-    --by sorts. Fits with --groups bring the rows of each person together. Where
-    these are not adjacent in the table, memory holds sums or rows of most
-    persons at a time, so this is for millions of records. What fits release
-    does not change. The table may be larger than memory; its rows lie on the
-    disk of FILE once more while they are sorted. Rows of equal values stay in
-    their order, those without one come last, and all columns and the encoder's
-    name are kept.
-
     For example:
 
       dppl table train --head 5
       dppl table train --out train.parquet --rows int8
       dppl table s3://bucket/laion --out pool.parquet --rows lattice --read id=url
-      dppl table scans --by patient --out sorted.parquet
     """
     path, out, rows = request.path, request.out, request.rows
     names = {"x": "x", "y": "y", "id": "id"} | how_to_read(request.read, ("x", "y", "id"))
@@ -83,8 +65,8 @@ def table(request: Table) -> None:
     check_inputs(path)
     # Without a file to write it shows the table: to its owner, since even the number of rows is private.
     if out is None:
-        if rows or request.by:
-            raise ParameterError("--rows and --by say how --out FILE is written; name it too.")
+        if rows:
+            raise ParameterError("--rows says how --out FILE is written; name it too.")
         _show(io.read_table(path, x=x, y=y), request.head)
         return
     from dppl.io.writing import SUFFIXES
@@ -94,16 +76,8 @@ def table(request: Table) -> None:
     if out.suffix.lower() not in SUFFIXES:
         raise ParameterError(f"--out must end in {', '.join(SUFFIXES)}; got {out}.")
     check_output(out, (path,), force=request.force)
-    if request.by is None:
-        form: Any = None if rows == "lattice" else rows
-        io.convert_table(path, out, rows=form, lattice=rows == "lattice", x=x, y=y, ids=names["id"])
-    else:
-        if rows is not None:
-            raise ParameterError("keeps the form of the rows; leave --rows out.", parameter="by")
-        if overlaps(out, (path,)):
-            raise ParameterError(f"--out must lie outside the table, whose files are read; {out} does not.")
-        with progress_bar("sorting", lambda: 2 * len(io.read_table(path, x=x, y=None))) as advance:
-            io.sort_table(path, out, by=request.by, x=x, progress=advance)
+    form: Any = None if rows == "lattice" else rows
+    io.convert_table(path, out, rows=form, lattice=rows == "lattice", x=x, y=y, ids=names["id"])
     typer.echo(f"Saved to {printable(out)}.")
 
 

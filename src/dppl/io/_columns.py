@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 
 from dppl.errors import InputError
 from dppl.io._places import Place
-from dppl.io._reading import Array, converting
+from dppl.io.labels import Array, converting
 
 ID_KINDS = "integers, texts, bytes or floats"  # in messages; truth values are integers
-_MISSING = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
-_LARGEST_INTEGER = int(np.iinfo(np.int64).max)
 X_NAMES = ("X", "embedding", "embeddings")  # where there is no x
 _FALLBACKS = {"x": X_NAMES, "y": ("label", "labels")}
+_MISSING = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
+_LARGEST_INTEGER = int(np.iinfo(np.int64).max)
 # Bytes; makes Arrow read page after page instead of a whole row group at once. What comes over a network comes in
 # larger pieces, since each takes a round trip.
 _READ_BUFFER, _FETCHED = 1 << 20, 1 << 24
@@ -97,12 +97,6 @@ def open_parquet(place: Place) -> Iterator[Any]:
         file.close(force=True)
 
 
-def text_metadata(schema: pa.Schema) -> dict[str, str]:
-    """Return the metadata of a schema as texts."""
-    metadata = schema.metadata or {}
-    return {key.decode("utf-8", "replace"): text.decode("utf-8", "replace") for key, text in metadata.items()}
-
-
 def read_columns(place: Place, names: Sequence[str]) -> pa.Table | None:
     """Read those of some columns that a file has; None if it has none of them."""
     with open_parquet(place) as file:
@@ -137,7 +131,7 @@ def read_labels(file: Any, place: Place, y: str | None) -> Array | None:
 
 def label_column(schema: pa.Schema, place: Place, y: str | None) -> str | None:
     """Return the name of the column of labels, which must be of their type; None if there is none."""
-    name = choose_columns([*schema.names, "x"] if "x" not in schema.names else schema.names, "x", y, place)[1]
+    name = choose_column(schema.names, "y", y, place)
     if name is not None:
         check_column(schema, place, name, "integers or strings", is_label, "y")
     return name
@@ -154,26 +148,25 @@ def check_column(
     return kind
 
 
-def choose_columns(names: list[str], x: str, y: str | None, place: Place) -> tuple[str, str | None]:
-    """Choose the columns or arrays of rows and labels; only for the default names are there others to fall back on."""
-    chosen: dict[str, str] = {}
-    for parameter, name in (("x", x), ("y", y)):
-        spare = _FALLBACKS[parameter] if name == parameter else ()
-        present = next((one for one in (name, *spare) if one in names), None)
-        if present is not None:
-            chosen[parameter] = present
-        elif name is not None and (parameter, name) != ("y", "y"):
-            # A file with one column that is none of the usual ones suggests that one.
-            usual = (x, y, "x", "y", *_FALLBACKS["x"], *_FALLBACKS["y"], "id")
-            others = [one for one in names if one not in usual]
-            raise InputError(
-                f"must name an array or column of {place}; it has no {name!r}; there are {listed(names)}.",
-                parameter=parameter,
-                suggestion=others[0] if len(others) == 1 else None,
-            )
-    if any(names.count(name) > 1 for name in chosen.values()):
-        raise InputError(f"{place} must hold each column once; a name occurs again; rename the other columns")
-    return chosen["x"], chosen.get("y")
+def choose_column(names: Sequence[str], parameter: str, name: str | None, place: Place) -> str | None:
+    """Choose the column or array of rows (`parameter` "x") or labels ("y"); None where there need be no labels.
+
+    Only the default name, that of the parameter, has others to fall back on.
+    """
+    spare = _FALLBACKS[parameter] if name == parameter else ()
+    chosen = next((one for one in (name, *spare) if one in names), None)
+    if chosen is None and name is not None and name != "y":
+        # A file with one column that is none of the usual ones suggests that one.
+        usual = ("id", *(one for key, spare in _FALLBACKS.items() for one in (key, *spare)))
+        others = [one for one in names if one not in usual]
+        raise InputError(
+            f"must name an array or column of {place}; it has no {name!r}; there are {listed(names)}.",
+            parameter=parameter,
+            suggestion=others[0] if len(others) == 1 else None,
+        )
+    if chosen is not None and names.count(chosen) > 1:
+        raise InputError(f"{place} must hold each column once; a name is repeated; rename the other columns")
+    return chosen
 
 
 def listed(names: Iterable[str]) -> str:

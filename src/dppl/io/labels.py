@@ -1,4 +1,4 @@
-"""Labels and class lists.
+"""Labels and class lists, and errors about files that quote nothing of them.
 
 A label that fits no class never stops reading and is never named: whether one record is well formed is private.
 """
@@ -6,23 +6,40 @@ A label that fits no class never stops reading and is never named: whether one r
 import os
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dppl.errors import InputError
-from dppl.io._reading import Array, as_array, converting, load_npy, type_name
 from dppl.kernel.reading import characters_only
 
 AnyPath = str | os.PathLike[str]
+Array = npt.NDArray[Any]
 
+PLAIN = "write it again with NumPy, as numbers or strings and not as Python objects"
 _INT64 = np.iinfo(np.int64)
 _SUFFIXES = (".npy", ".txt", ".csv")
 _QUOTED = re.compile(r'"(.*)"', re.DOTALL)
 _BYTE_ORDER_MARK = "\ufeff"
 # An integer as `str` writes it, so that text -> integer -> text changes nothing ("01" stays text).
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+
+
+@contextmanager
+def converting(promise: str, hint: str = "write it again") -> Iterator[None]:
+    """Turn whatever another library raises about a file into one line that quotes nothing."""
+    try:
+        yield
+    except InputError:
+        raise
+    except PermissionError:
+        raise InputError(f"{promise}; there is no permission to read it; {hint}") from None
+    except Exception as error:  # a damaged file may raise anything, and its text may quote what could not be read
+        raise InputError(f"{promise}; got {type(error).__name__}; {hint}") from None
 
 
 def read_classes(path: AnyPath) -> Array:
@@ -50,9 +67,27 @@ def read_classes(path: AnyPath) -> Array:
         raise InputError(f"{source} must name at least one class; it is empty; write one class on each line")
     name, times = Counter(names).most_common(1)[0]
     if times > 1:
-        raise InputError(f"{source} must name each class once; {name!r} occurs again; remove the repetition")
-    numbers = [_integer(name) for name in names]
-    return np.array(names, dtype=np.str_) if None in numbers else np.array(numbers, dtype=np.int64)
+        raise InputError(f"{source} must name each class once; {name!r} is repeated; remove the repetition")
+    whole = all(_INTEGER.fullmatch(name) and _INT64.min <= int(name) <= _INT64.max for name in names)
+    return np.array([int(name) for name in names] if whole else names)
+
+
+def as_array(values: npt.ArrayLike, name: str) -> Array:
+    """Return an array of values that a caller gave."""
+    with converting(f"{name} must be an array", "pass an ndarray, or lists of equal length"):
+        return np.asarray(values)
+
+
+def type_name(array: Array) -> str:
+    """Return the name of an array's type, without the width of texts: that is the length of the longest value."""
+    return {"S": "bytes", "U": "text", "V": "records"}.get(array.dtype.kind, array.dtype.name)
+
+
+def load_npy(path: Path) -> Array:
+    """Map an npy file read-only; never runs the code of pickled objects."""
+    with converting(f"{path} must be an npy file that NumPy can map", PLAIN):
+        # Not np.load: that reads a zip or a pickle too, whatever the suffix says.
+        return np.lib.format.open_memmap(path, mode="r")
 
 
 def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
@@ -100,11 +135,3 @@ def _lines(path: Path) -> list[str]:
     # Not splitlines: that also cuts at form feeds and other characters which may be part of a name. Each line may
     # begin with a byte order mark, as where two files were joined.
     return [line.removeprefix(_BYTE_ORDER_MARK).strip() for line in text.removesuffix("\n").split("\n")]
-
-
-def _integer(text: str) -> int | None:
-    """Read an int64 in the form that `str` gives it; None for any other text."""
-    if not _INTEGER.fullmatch(text):
-        return None
-    number = int(text)
-    return number if _INT64.min <= number <= _INT64.max else None

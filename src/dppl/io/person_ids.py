@@ -9,11 +9,10 @@ import numpy as np
 
 from dppl.errors import InputError
 from dppl.io._columns import ID_KINDS, check_column, decode_ids, id_type, listed, open_parquet
-from dppl.io._layouts import table_files
 from dppl.io._places import Place, open_place
-from dppl.io._reading import Array, converting, load_npy, type_name
 from dppl.io.fragments import open_npz, read_npy
-from dppl.io.labels import AnyPath
+from dppl.io.labels import AnyPath, Array, converting, load_npy, type_name
+from dppl.io.tables import table_files
 from dppl.kernel.persons import texts_apart
 
 
@@ -41,8 +40,7 @@ def read_ids(path: AnyPath, column: str) -> Array:
     """
     place = open_place(path)
     files = table_files(place)
-    first, sidecar = files[0]
-    if first.suffix == ".npz":
+    if files[0].suffix == ".npz":
         with open_npz(place) as archive:
             if column not in archive.files:
                 raise InputError(
@@ -50,7 +48,7 @@ def read_ids(path: AnyPath, column: str) -> Array:
                     parameter="groups",
                 )
             ids = _items(np.asarray(archive[column]), place, column)
-    elif first.suffix == ".npy" and sidecar is None:
+    elif files[0].suffix == ".npy":
         own = Path(column)
         if own.suffix.lower() != ".npy" or not own.is_file():
             raise InputError(
@@ -58,12 +56,12 @@ def read_ids(path: AnyPath, column: str) -> Array:
                 parameter="groups",
             )
         ids = _items(load_npy(own), place, str(own))
-        if sum(len(read_npy(file)) for file, _ in files) != len(ids):
+        if len(read_npy(place)) != len(ids):
             raise InputError(
                 f"must name a file with one id a row of {place}; {own} has another number of ids.", parameter="groups"
             )
     else:
-        ids = [one for file, columns in files for one in _column_ids(columns or file, column)]
+        ids = [one for file in files for one in _column_ids(file, column)]
         if len({isinstance(one, bytes) for one in ids if one is not None}) > 1:
             raise InputError(f"must be texts or bytes in all shards of {place}; write one schema.", parameter="groups")
     # NumPy would make one type of mixed ids, or an array of tuples.

@@ -1,6 +1,7 @@
-"""A small transfer task that needs no download: digits behind an encoder that was fitted on public images."""
+"""Tasks that need no download: digits behind an encoder that was fitted on public images, and made-up messages."""
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,26 @@ _DESCRIPTION = (
     "images only; its settings were chosen with labels. Public and private images come from the same source, "
     "which makes the task easier than most."
 )
+
+
+_PHRASES = {
+    "delivery": ("when will {} arrive?", "{} has not come yet", "was {} posted?", "track the delivery of {}"),
+    "loss": ("I have lost {}", "someone stole {}", "please block {}", "{} fell out of my pocket"),
+    "limit": ("how much can I spend with {}?", "raise the limit of {}", "{} was declined, why?", "what may {} cost?"),
+}
+_OWNERS = ("my", "our", "the new", "my son's", "my wife's", "the company's", "his", "her", "a second", "the old")
+_CARDS = ("card", "credit card", "debit card", "bank card", "travel card")
+INTENTS = tuple(_PHRASES)
+NEW_MESSAGES = ("Is my card in the post?", "A thief took my purse", "What is the most I can pay?")
+
+
+def load_messages() -> list[tuple[str, str]]:
+    """Return 600 pairs of a made-up message to a bank and its intent, to try classifiers of texts on."""
+    return [
+        (phrase.format(f"{owner} {card}"), intent)
+        for intent, phrases in _PHRASES.items()
+        for phrase, owner, card in product(phrases, _OWNERS, _CARDS)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -113,12 +134,12 @@ class _DiffusionMap:
 
     The kernel of two images is exp(-a·|p - q|²/(l(p)·l(q))), where l is the distance to the `_NEIGHBOUR`-th
     image of the map and a the sharpness. Divided by its row sums it is a random walk; an image is described
-    by the leading eigenvectors of the walk, the constant one left out, times their eigenvalues to the power
+    by the leading eigenvectors of the walk, without the constant one, times their eigenvalues to the power
     of `_STEPS`.
     """
 
     def __init__(self, images: npt.NDArray[np.uint8]) -> None:
-        self._pixels = _flat(images)
+        self._pixels = images.reshape(len(images), -1).astype(np.float64)
         distances = _squared_distances(self._pixels, self._pixels)
         self._scales = _local_scales(distances)
         kernel = np.exp(-_SHARPNESS * distances / np.outer(self._scales, self._scales))
@@ -134,15 +155,12 @@ class _DiffusionMap:
 
     def encode(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Embed images, each by itself."""
-        distances = _squared_distances(_flat(images), self._pixels)
+        pixels = images.reshape(len(images), -1).astype(np.float64)
+        distances = _squared_distances(pixels, self._pixels)
         walk = np.exp(-_SHARPNESS * distances / np.outer(_local_scales(distances), self._scales))
         walk /= walk.sum(axis=1, keepdims=True)
         rows: npt.NDArray[np.float32] = (walk @ self._axes).astype(np.float32)
         return rows
-
-
-def _flat(images: npt.NDArray[np.uint8]) -> Floats:
-    return images.reshape(len(images), -1).astype(np.float64)
 
 
 def _squared_distances(rows: Floats, others: Floats) -> Floats:

@@ -1,8 +1,10 @@
-"""A table in the making: a folder of Parquet shards, and a manifest that says which of them are finished.
+"""A table in the making: a folder of Parquet shards, a manifest that says which are finished, and a list for the owner.
 
 A shard holds the records of a fixed stretch of the source, without those that are skipped, so whoever goes on after an
 interruption writes the bytes that an uninterrupted run would have written. A shard is written whole, then the report
-is, then the manifest that counts both; what a killed process leaves beyond the manifest is written again.
+is, then the manifest that counts both; what a killed process leaves beyond the manifest is written anew.
+
+The report on records that were skipped is the only place where anything is said about single records.
 """
 
 from __future__ import annotations
@@ -10,33 +12,50 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
+import stat
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dppl._files import locked, part_of, write_atomically
+from dppl._files import locked, named, write_atomically
 from dppl.errors import InputError, ParameterError
-from dppl.io._layouts import MANIFEST
-from dppl.io.left_out import LeftOut, Report, check_place
 from dppl.io.records import PersonId
+from dppl.io.tables import MANIFEST
 from dppl.io.writing import PERSON, repeating, rows_column
 
-_VERSION = 2
+NOTICE = (
+    "For the owner of the records only: this report describes private records, and no guarantee protects it. Do not "
+    "publish it, and do not pass it on with the table or a model. Whether a record is left out depends on that record "
+    "alone."
+)
+# By which a report is known, also one of another version.
+_MARK = json.dumps({"notice": NOTICE.partition(":")[0]}).removesuffix('"}').encode()
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
+_VERSION = 3
+
+
+class Skipped(NamedTuple):
+    """A record that cannot be used."""
+
+    id: str | None
+    reference: str
+    reason: str
 
 
 @dataclass
 class Window:
     """What becomes of one stretch of the source: an entry in each list for a record that was embedded.
 
-    `left_out` are the records that cannot be used, for their owner only.
+    `skipped` are the records that cannot be used, for their owner only.
     """
 
     ids: list[str | None] = field(default_factory=list)
@@ -44,7 +63,7 @@ class Window:
     labels: list[str | int | None] = field(default_factory=list)
     persons: list[PersonId] = field(default_factory=list)
     rows: list[NDArray[Any]] = field(default_factory=list)
-    left_out: list[LeftOut] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
 
     def extend(self, other: Window) -> None:
         """Add what becomes of the next stretch."""
@@ -65,19 +84,66 @@ class Window:
         return buffer.getvalue()
 
 
+class Report:
+    """A file of JSON lines: a notice, the records that were skipped, and at the end the totals.
+
+    `size` bytes of an earlier run are kept; 0 starts a new report.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        check_place(path)
+        self._path = path
+        if not size:
+            path.unlink(missing_ok=True)
+        self._file = _opened(path, "r+b" if size else "xb")
+        if size:
+            path.chmod(0o600)
+            # What a killed process wrote beyond the manifest is written anew.
+            self._file.truncate(size)
+            self._file.seek(size)
+        else:
+            with named(path):
+                self._file.write(as_line({"notice": NOTICE}))
+
+    def add(self, *entries: dict[str, Any]) -> int:
+        """Add entries, wait until they are on disk, and return the size of the file."""
+        with named(self._path):
+            self._file.writelines(map(as_line, entries))
+            self._file.flush()
+            # The manifest counts these bytes, so they come to the disk before it.
+            os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file."""
+        with named(self._path):  # closing writes what could not be written before
+            self._file.close()
+
+
+def check_place(path: Path) -> None:
+    """See that there is nothing at this path, or a report, perhaps only the beginning that a killed process left."""
+    try:
+        if stat.S_ISREG(path.lstat().st_mode):
+            with _opened(path, "rb") as file:
+                if _MARK.startswith(file.read(len(_MARK))):
+                    return
+    except FileNotFoundError:
+        return
+    raise ParameterError(f"{path} is in the way of the report; move it away, or choose another folder.")
+
+
+def as_line(entry: dict[str, Any]) -> bytes:
+    """Return an entry as a line of the report."""
+    return json.dumps(entry).encode() + b"\n"
+
+
+def _opened(path: Path, mode: str) -> IO[bytes]:
+    """Open a file, but through no link; a new one is for its owner only."""
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags | _NO_LINK, 0o600))
+
+
 @dataclass(frozen=True)
 class Shard:
-    """A shard whose file was written: its bytes and rows, the records it stands for, and the hash of the source."""
-
-    size: int
-    rows: int
-    records: int
-    left_out: Sequence[LeftOut]
-    source: str
-
-
-@dataclass(frozen=True)
-class Done:
     """A finished shard, as the manifest keeps it; `source` and `report` are the states after it."""
 
     file: str
@@ -108,16 +174,15 @@ class SourceChanged(InputError):
 
 
 class ShardedTable:
-    """The folder of a table, open for one process.
+    """The folder of a table, open for one process, and the report next to it.
 
-    The JSON-ready `parameters` decide its content, together with the source. The list of skipped records, `report`,
-    lies beside the folder.
+    The JSON-ready `parameters` decide its content, together with the source.
     """
 
     def __init__(self, folder: Path, schema: pa.Schema, parameters: dict[str, Any]) -> None:
         self.folder = folder
         self.report = folder.with_name(f"{folder.name}.report.jsonl")
-        self.schema = schema
+        self._schema = schema
         self._parameters = parameters
         # A report of something else must not be replaced by this one.
         if not folder.exists():
@@ -129,39 +194,42 @@ class ShardedTable:
             stack.enter_context(locked(folder, refusal))
             self.done, self.finished = self._read_manifest()
             if not self.finished:
-                kept = self.done[-1].report if self.done else 0
-                self._report = stack.enter_context(closing(Report(self.report, kept)))
+                size = self.done[-1].report if self.done else 0
+                self._report = stack.enter_context(closing(Report(self.report, size)))
                 for part in folder.glob(".*.part"):  # what a killed process left half-way
                     part.unlink()
                 self._write_manifest()
             # Lets another process have the folder.
             self.close = stack.pop_all().close
 
-    def append(self, shard: Shard) -> None:
-        """Take the next shard into the table: first what was skipped is reported, then the manifest counts both."""
-        reasons = Counter(record.reason for record in shard.left_out)
-        reported = self._report.add(shard.left_out)
-        name = _name(len(self.done))
-        self.done.append(Done(name, shard.size, shard.rows, shard.records, dict(reasons), shard.source, reported))
+    def append(self, window: Window, records: int, source: str) -> None:
+        """Write the shard of so many records; `source` is the hash of the source up to its end."""
+        path, content = self.folder / f"part-{len(self.done):06}.parquet", window.to_bytes(self._schema)
+        # The file, then the report, then the manifest that counts both.
+        write_atomically(path, content, overwrite=True, private=True)
+        reported = self._report.add(*(one._asdict() for one in window.skipped))
+        reasons = Counter(one.reason for one in window.skipped)
+        shard = Shard(path.name, len(content), len(window.rows), records, dict(reasons), source, reported)
+        self.done.append(shard)
         self._write_manifest()
 
-    def refuse(self, left_out: Sequence[LeftOut]) -> NoReturn:
-        """Stop because records were skipped; they are listed first."""
+    def refuse(self, skipped: Sequence[Skipped]) -> NoReturn:
+        """Stop because records cannot be used; they are listed first."""
         if not self.finished:
-            self._report.add(left_out)
+            self._report.add(*(one._asdict() for one in skipped))
         raise InputError(
             f"wants every record of the source, but one cannot be used; see {self.report}.", parameter="strict"
         )
 
     def finish(self) -> None:
-        """Say that there are no more records."""
+        """Say that there are no more records: only now do readers take the folder for a table."""
         reasons: Counter[str] = sum((Counter(shard.left_out) for shard in self.done), Counter())
         records, rows = (sum(getattr(shard, name) for shard in self.done) for name in ("records", "rows"))
-        self._report.finish({"records": records, "embedded": rows, "left_out": dict(sorted(reasons.items()))})
+        self._report.add({"records": records, "embedded": rows, "left_out": dict(sorted(reasons.items()))})
         self.finished = True
         self._write_manifest()
 
-    def _read_manifest(self) -> tuple[list[Done], bool]:
+    def _read_manifest(self) -> tuple[list[Shard], bool]:
         """Return the shards that are finished, and whether all are."""
         path = self.folder / MANIFEST
         if not path.exists():
@@ -171,7 +239,7 @@ class ShardedTable:
         try:
             manifest = json.loads(path.read_bytes())
             version, parameters, finished = manifest["version"], manifest["parameters"], manifest["finished"]
-            shards = [Done(**entry) for entry in manifest["shards"]]
+            shards = [Shard(**entry) for entry in manifest["shards"]]
         except (ValueError, TypeError, KeyError):
             raise InputError(f"{path} is damaged; write the table anew into another folder.") from None
         if (version, parameters) != (_VERSION, self._parameters):
@@ -184,8 +252,9 @@ class ShardedTable:
                 if parameters.get(key) != new
             ]
             raise OtherOptions(self.folder, ", ".join(others) or "another version of dppl")
+
         # A finished table stays one, though its owner may have moved the report. An unfinished one counts up to the
-        # first shard or line of the report that is not there.
+        # first shard or line of the report that is gone.
         if finished and all(_has(self.folder / shard.file, shard.size) for shard in shards):
             return shards, True
         whole = itertools.takewhile(
@@ -197,18 +266,6 @@ class ShardedTable:
         content = {"version": _VERSION, "finished": self.finished, "parameters": self._parameters}
         content["shards"] = [asdict(shard) for shard in self.done]
         write_atomically(self.folder / MANIFEST, json.dumps(content, indent=1).encode(), overwrite=True, private=True)
-
-
-def write_shard(folder: Path, number: int, shard: Window, schema: pa.Schema) -> int:
-    """Write the file of a shard into the folder of its table, and return its size."""
-    content, path = shard.to_bytes(schema), folder / _name(number)
-    part_of(path).unlink(missing_ok=True)  # of a task that was killed
-    write_atomically(path, content, overwrite=True, private=True)
-    return len(content)
-
-
-def _name(number: int) -> str:
-    return f"part-{number:06}.parquet"
 
 
 def _has(path: Path, size: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,15 +10,22 @@ from dppl import _validate
 from dppl._metadata import LATTICE
 from dppl.errors import InputError, ParameterError
 from dppl.io._columns import X_NAMES, is_list, open_parquet
-from dppl.io._layouts import is_npy_pool
 from dppl.io._places import is_url, open_place
-from dppl.io.arrow import ParquetRecords, SavedDataset
+from dppl.io.arrow import ParquetRecords
 from dppl.io.images import SUFFIXES, open_images
 from dppl.io.lines import CsvTexts, Form, JsonTexts, TextLines
 from dppl.io.records import Columns, Source
 
-KINDS = ("auto", "images", "csv", "jsonl", "parquet", "text", "datasets")
-_WITH_COLUMNS = ("csv", "jsonl", "parquet", "datasets")
+KINDS = ("auto", "images", "csv", "jsonl", "parquet", "text")
+_WITH_COLUMNS = ("csv", "jsonl", "parquet")
+_SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".txt": "text",
+}
 
 
 def open_source(
@@ -28,7 +34,6 @@ def open_source(
     kind: str = "auto",
     columns: Columns | None = None,
     labels: str | Path | None = None,
-    split: str | None = None,
     encoding: str | None = None,
     delimiter: str | None = None,
 ) -> Source:
@@ -37,17 +42,15 @@ def open_source(
     Parameters
     ----------
     path : path-like
-        A folder of images or one image, a ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or ``.txt`` file, a folder of
-        Parquet files, or a data set saved by ``datasets``.
+        A folder of images or one image, a ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or ``.txt`` file, or a folder of
+        Parquet files.
     kind : str, default="auto"
-        One of images, csv, jsonl, parquet, text and datasets; auto recognises it by names of files.
+        One of images, csv, jsonl, parquet and text; auto recognises it by names of files.
     columns : Columns, default=None
         Names of columns other than the usual ones.
     labels : path-like, default=None
         For images, a CSV file whose rows name a file and its label, and which then decides what is read; for a text
         file, a file with one label a line.
-    split : str, default=None
-        Which split of a data set.
     encoding : str, default=None
         Of a file of lines, and of `labels`: any that Python knows, such as ``"cp1252"``. None is UTF-8, or UTF-16 where
         the file begins with its byte order mark.
@@ -65,8 +68,6 @@ def open_source(
         If the source cannot be read, or a file of lines is in another encoding.
     ParameterError
         If a parameter does not go with this kind of source.
-    MissingExtra
-        If it needs a package that is not installed.
 
     Notes
     -----
@@ -81,17 +82,17 @@ def open_source(
         raise FileNotFoundError(f"there is no file or folder {source}.")
     real = _recognised(source) if kind == "auto" else kind
     # Images that a CSV file lists are read as its rows are.
-    lines = "csv" if real == "images" and labels is not None else real
-    for parameter, value, rule, kinds in (
-        ("labels", labels, "goes with images and text files", ("images", "text", "csv" if lines != real else "")),
-        ("split", split, "goes with datasets", ("datasets",)),
-        ("columns", columns, "go with files that have columns", _WITH_COLUMNS),
-        ("delimiter", delimiter, "goes with CSV files", ("csv",)),
-        ("encoding", encoding, "goes with files of lines", ("csv", "jsonl", "text")),
+    listed = real == "images" and labels is not None
+    lines = "csv" if listed else real
+    for parameter, value, rule, fits in (
+        ("labels", labels, "goes with images and text files", listed or real == "text"),
+        ("columns", columns, "go with files that have columns", lines in _WITH_COLUMNS),
+        ("delimiter", delimiter, "goes with CSV files", lines == "csv"),
+        ("encoding", encoding, "goes with files of lines", lines in ("csv", "jsonl", "text")),
     ):
-        if value not in (None, Columns()) and lines not in kinds:
+        if value not in (None, Columns()) and not fits:
             raise ParameterError(f"{rule}; {source} is read as {real}.", parameter=parameter)
-    label_file, named = None if labels is None else Path(labels).absolute(), columns or Columns()
+    label_file, named = None if labels is None else Path(labels), columns or Columns()
     form = Form(encoding, delimiter)
     opened: Source
     match real:
@@ -103,22 +104,10 @@ def open_source(
             opened = JsonTexts(source, named, form)
         case "parquet":
             opened = ParquetRecords(source, named)
-        case "text":
-            opened = TextLines(source, label_file, form)
         case _:
-            opened = SavedDataset(source, named, split)
+            opened = TextLines(source, label_file, form)
     if labels is not None and opened.label_type is None:
         raise InputError(f"must name the column of labels in {labels}, which has no label, labels or y.", parameter="y")
-    opened.reopen = partial(
-        open_source,
-        source.absolute(),
-        kind=kind,
-        columns=columns,
-        labels=label_file,
-        split=split,
-        encoding=encoding,
-        delimiter=delimiter,
-    )
     return opened
 
 
@@ -144,7 +133,7 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
         Name of the column of embeddings.
     """
     suffix = path.suffix.lower()
-    if is_url(path) or suffix in (".npy", ".npz") or (path.is_dir() and is_npy_pool(open_place(path))):
+    if is_url(path) or suffix in (".npy", ".npz"):
         return True
     place = open_place(path)
     files = place.files(".parquet") if path.is_dir() else [place] if suffix == ".parquet" else []
@@ -158,41 +147,22 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
     return any(is_list(kind) or (as_bytes and pa.types.is_fixed_size_binary(kind)) for kind in kinds)
 
 
-_SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".txt": "text",
-}
-# The first pattern that a folder holds decides.
-_CONTENTS = {
-    "dataset_dict.json": "datasets",
-    "dataset_info.json": "datasets",
-    "*.parquet": "parquet",
-}
-
-
 def _recognised(path: Path) -> str:
     # The names of files decide, not their contents.
-    if path.is_dir():
-        kind = next((kind for pattern, kind in _CONTENTS.items() if any(path.glob(pattern))), "images")
-        if kind != "images" and any(map(_holds_images, path.iterdir())):
+    if not path.is_dir():
+        kind = "images" if path.suffix.lower() in SUFFIXES else _SUFFIXES.get(path.suffix.lower(), "")
+        if not kind:
             raise InputError(
-                f"must say what {path} is; it holds images beside other data, so one file would decide.",
+                f"must say what {path} is, unless it ends in {', '.join(_SUFFIXES)}, or is an image or a folder.",
                 parameter="kind",
             )
         return kind
-    kind = "images" if path.suffix.lower() in SUFFIXES else _SUFFIXES.get(path.suffix.lower(), "")
-    if not kind:
-        raise InputError(
-            f"must say what {path} is, unless it ends in {', '.join(_SUFFIXES)}, or is an image or a folder.",
-            parameter="kind",
-        )
-    return kind
-
-
-def _holds_images(entry: Path) -> bool:
-    files = entry.iterdir() if entry.is_dir() else [entry]
-    return entry.name[0] not in "._" and any(file.suffix.lower() in SUFFIXES for file in files)
+    if not any(path.glob("*.parquet")):
+        return "images"
+    for entry in path.iterdir():
+        files = entry.iterdir() if entry.is_dir() else [entry]
+        if entry.name[0] not in "._" and any(file.suffix.lower() in SUFFIXES for file in files):
+            raise InputError(
+                f"must say what {path} is; it holds images and other data, so one file would decide.", parameter="kind"
+            )
+    return "parquet"

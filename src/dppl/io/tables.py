@@ -9,7 +9,9 @@ codecs may quote bytes that they could not read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -19,14 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dppl import _validate
+from dppl._fingerprint import same_encoder
+from dppl._metadata import LATTICE
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError
-from dppl.io._layouts import read_layout
-from dppl.io._places import open_place
-from dppl.io._reading import Array, check_rows
-from dppl.io.fragments import Fragment, rechunk
-from dppl.io.labels import AnyPath, read_label_file
+from dppl.io._places import Place, open_place
+from dppl.io.fragments import Fragment, check_rows, ragged, read_outline, rechunk
+from dppl.io.labels import AnyPath, Array, converting, read_label_file
 
+MANIFEST = "_manifest.json"  # of a table that dppl embed writes; readers of Parquet pass over such names
+_SUFFIXES = (".npy", ".npz", ".parquet")
+_AT_ONCE = 16  # files that are asked for over a network
 _ID = "id"
 # Rows of a part of a npy file: 200 MB of 768 float32, and enough work to be worth a task.
 _PART_ROWS = 1 << 16
@@ -81,8 +86,8 @@ class EmbeddingTable:
     @property
     def ids(self) -> list[str] | None:
         """Ids of the rows, from the column that `read_table` was given, or ``id``; None if a row has none."""
-        of_files = [fragment.ids for fragment in self._fragments]
-        return None if None in of_files else [one for ids in of_files for one in ids or ()]
+        ids = [fragment.ids for fragment in self._fragments]
+        return None if None in ids else [one for some in ids for one in some or ()]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -95,7 +100,7 @@ class EmbeddingTable:
         return self._fragments[0].dtype
 
     def fragments(self, rows: int | None = None) -> tuple[Fragment, ...]:
-        """Return the files of the table in the order of their rows, those of npy in pieces of at most so many rows.
+        """Return the files of the table in the order of their rows, npy in pieces of at most so many rows.
 
         Each can be sent to another process and read there. Rows in memory are one fragment without a path.
         """
@@ -150,16 +155,15 @@ def read_table(
     Parameters
     ----------
     path : path-like
-        ``.npy`` (rows only; memory-mapped), ``.npz``, ``.parquet``, or a folder: of ``*.parquet`` shards, or of npy
-        shards ``NAME_0.npy``, ``NAME_1.npy`` with ``metadata_0.parquet`` and so on beside them (docs/tables.md). Files
-        come in the order of their names, in which numbers count as such; names that start with a dot or an underscore
-        are skipped. Also a URL of a file or folder, such as ``s3://bucket/pool``.
+        ``.npy`` (rows only; memory-mapped), ``.npz``, ``.parquet``, or a folder of ``*.parquet`` shards. Files come in
+        the order of their names, in which numbers count as such; names that start with a dot or an underscore are
+        skipped. Also a URL of a file or folder, such as ``s3://bucket/pool``.
     x : str, default="x"
         Name of the rows in npz and Parquet (there a column of lists of numbers). Where the default is
         missing, "X", "embedding" or "embeddings" is used.
     y : str or None, default="y"
-        Name of the labels in npz, Parquet and metadata. Where the default is missing, "label" or "labels" is used, and
-        else the table has no labels. None reads none.
+        Name of the labels in npz and Parquet. Where the default is missing, "label" or "labels" is used, and else the
+        table has no labels. None reads none.
     labels : path-like or None, default=None
         File with the labels, instead of `y`: ``.npy``, or ``.txt`` or ``.csv`` with one label a line and no
         header. The labels of a text file are strings. Quotes around a line of a ``.csv`` file are taken away.
@@ -182,14 +186,32 @@ def read_table(
         If a URL needs a package that is not installed.
     """
     place = open_place(path)
-    fragments, own_labels, metadata = read_layout(place, x, y if labels is None else None)
+    files = table_files(place)
+    # Headers, labels and metadata, but no rows. Over a network several at a time, since each waits for answers.
+    with ThreadPoolExecutor(1 if place.local is not None else _AT_ONCE) as threads:
+        outlines = list(threads.map(lambda file: read_outline(file, x, y if labels is None else None), files))
+    fragments = _of_one_width(place, [one.fragment for one in outlines])
+    y_each = [one.labels for one in outlines if one.labels is not None]
+    metadata = [one.metadata for one in outlines]
+    forms = [
+        (one.column, one.width, one.dtype, own is not None and own.dtype.kind, entries.get(LATTICE))
+        for one, (_, own, entries) in zip(fragments, outlines, strict=True)
+    ]
+    other = next((file for file, form in zip(files, forms, strict=True) if form != forms[0]), None)
+    if other is not None:
+        raise InputError(
+            f"{place}: all shards must have the same columns and types; {other.name} differs from {files[0].name}; "
+            "write both in one form"
+        )
     firsts = accumulate((one.rows for one in fragments), initial=0)
-    fragments = tuple(replace(one, first=first, id=ids) for one, first in zip(fragments, firsts, strict=False))
+    fragments = [replace(one, first=first, id=ids) for one, first in zip(fragments, firsts, strict=False)]
     # The usual column need not be there; one that was named must name all records.
     for fragment in fragments if ids != _ID else ():
         fragment.check_ids(place)
     # A file of labels replaces those of the table.
-    table = EmbeddingTable(fragments, own_labels if labels is None else read_label_file(labels), metadata)
+    own_labels = np.concatenate(y_each) if y_each else None
+    all_labels = own_labels if labels is None else read_label_file(labels)
+    table = EmbeddingTable(tuple(fragments), all_labels, _shared(place, metadata))
     if table.y is not None and len(table.y) != len(table):
         raise InputError(
             f"{labels or place}: every row must have one label; the numbers of rows and labels differ; "
@@ -198,12 +220,69 @@ def read_table(
     return table
 
 
+def table_files(place: Place) -> list[Place]:
+    """Return the files of a table in the order of its rows."""
+    info = place.info()
+    if info.is_file:
+        if place.suffix not in _SUFFIXES:
+            raise InputError(f"path must end in {', '.join(_SUFFIXES)}; got {place.name!r}; convert the file")
+        # An empty file is no table of any size: what was to write it has failed.
+        if info.size == 0:
+            raise InputError(f"{place} must hold a table; it is empty; write it again.")
+        return [place]
+    files = place.files(".parquet")
+    if not files:
+        raise InputError(
+            f"{place} must hold .parquet files; got none, and folders within are not looked through; name the right "
+            "folder, or embed raw records first"
+        )
+    # A table of which dppl embed has not finished every shard, or one is gone, holds only some of the records.
+    manifest = place / MANIFEST
+    if manifest.system.get_file_info(manifest.path).is_file:
+        with converting(f"{manifest} must be JSON", "run the same dppl embed again"), manifest.open() as file:
+            content = json.loads(file.read())
+            finished, names = content["finished"], {shard["file"] for shard in content.get("shards", ())}
+        if finished is not True:
+            raise InputError(f"{place} is unfinished; run the same dppl embed again, which goes on where it stopped.")
+        if not names <= {file.name for file in files}:
+            raise InputError(f"{place} must hold every shard of its manifest; one is missing; fetch or embed it again")
+    return files
+
+
+def _of_one_width(place: Place, fragments: list[Fragment]) -> list[Fragment]:
+    """Return files with the width of their first lists, where the schema leaves it open."""
+    if fragments[0].width:
+        return fragments
+    widths = [one.width or one.first_width() for one in fragments]
+    column, width = fragments[0].column, next(filter(None, widths), 0)
+    if not width:
+        raise InputError(f"{place}: column {column!r} must hold lists of numbers; got none; fix the list size")
+    # A shard without a list goes with any width. Later lists of another length show when they are read.
+    for one, first in zip(fragments, widths, strict=True):
+        if first not in (0, width):
+            raise ragged(one.place, column)
+    return [replace(one, width=width) for one in fragments]
+
+
+def _shared(place: Place, metadata: Sequence[dict[str, str]]) -> dict[str, str]:
+    """Return the entries that all files share."""
+    # Names of one encoder may differ in parts that change no embedding.
+    first, *others = [entries.get("encoder") for entries in metadata]
+    if any(one != first and (one is None or first is None or not same_encoder(one, first)) for one in others):
+        raise InputError(f"{place}: all shards must name the same encoder; they differ; embed the records with one.")
+    shared = dict(set.intersection(*(set(entries.items()) for entries in metadata)))
+    shared |= {} if first is None else {"encoder": first}
+    for entries in metadata:  # what one file does not promise, the table does not
+        shared |= {key: text for key, text in entries.items() if key == "not_covered"}
+    return dict(sorted(shared.items()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TablePart:
     """Where a part of a table and its labels lie: this travels, and whoever calls `read` reads them."""
 
     fragment: Fragment
-    y: str | None  # name of the labels that lie with the rows
+    y: str | None = None  # the name of labels that are stored with the rows
     labels: str | None = None  # or a file with the labels of the whole table
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -230,7 +309,7 @@ class PartedTable:
     labelled : bool
         Whether the parts hold labels.
     metadata : mapping of str to str
-        As that of `EmbeddingTable`.
+        As in `EmbeddingTable`.
     engine : Engine
         Where the parts are read and summed.
     """
@@ -285,11 +364,10 @@ def read_parts(
     place, and no sum depends on it.
     """
     _validate.positive_integer(rows=rows)
-    place = open_place(path)
     outline = read_table(path, x=x, y=None, labels=labels)
     fragments = outline.fragments(rows)
-    if place.suffix == ".npz":  # whose rows are in memory now, and must not travel
-        fragments = (replace(fragments[0], array=None, place=place, column=x),)
+    if fragments[0].path is None:  # its rows are in memory now, and must not travel
+        fragments = (replace(fragments[0], array=None, place=open_place(path), column=x),)
     label_file = None if labels is None else str(Path(labels).absolute())
     parts = tuple(
         TablePart(fragment=one, y=None if labels else y, labels=label_file, metadata=outline.metadata)

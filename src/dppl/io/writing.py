@@ -19,9 +19,8 @@ from dppl._files import atomic_file
 from dppl._metadata import LATTICE, stated
 from dppl.errors import InputError, ParameterError
 from dppl.io._columns import is_list
-from dppl.io._reading import Array, as_array, check_rows, converting
-from dppl.io.fragments import Fragment
-from dppl.io.labels import AnyPath, as_labels
+from dppl.io.fragments import Fragment, check_rows
+from dppl.io.labels import AnyPath, Array, as_array, as_labels, converting
 from dppl.io.tables import EmbeddingTable, read_table
 from dppl.kernel.lattice import Lattice
 
@@ -232,11 +231,12 @@ def _write_parquet(table: EmbeddingTable, file: IO[bytes], form: str, ids: str) 
             others = fragment.columns(list(present))
             start = 0
             for block in _converted(fragment, form):
-                some = None if others is None else others.slice(start, len(block))
-                columns = {} if some is None else {new: some.column(name) for name, new in present.items()}
+                columns = {"x": rows_column(block, schema.field("x").type)}
+                if others is not None:
+                    some = others.slice(start, len(block))
+                    columns |= {new: some.column(name) for name, new in present.items()}
                 if table.y is not None:
                     labels = table.y[fragment.first + start :][: len(block)].tolist()
                     columns["y"] = pa.array(labels, schema.field("y").type)
-                columns["x"] = rows_column(block, schema.field("x").type)
                 writer.write_table(pa.table([columns[one.name].cast(one.type) for one in schema], schema=schema))
                 start += len(block)

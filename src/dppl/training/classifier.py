@@ -271,7 +271,7 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         """
         encoder = self._loaded()
         windows = embed_windows(Items(X, encoder.modality, "X"), encoder, rows=workflow.ROWS)
-        return [(int(item.id or 0), item.reason) for window in windows for item in window.left_out]
+        return [(int(item.id or 0), item.reason) for window in windows for item in window.skipped]
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the released model, which names its encoder, to one file.

@@ -243,8 +243,8 @@ def embed_examples(
     whole = Window()
     for window in embed_windows(source, _tower(source, encoder), rows=rows, progress=progress):
         whole.extend(window)
-    if whole.left_out:
-        first = whole.left_out[0]
+    if whole.skipped:
+        first = whole.skipped[0]
         raise InputError(
             f"descriptions of classes must all be usable; not so {first.reference}: {first.reason}. Mend it, or leave "
             "it out."

@@ -28,10 +28,9 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators.public_data import PublicData
 from dppl.io import PERSON, Columns, Embedded, EmbeddingTable, Source, embed, read_ids, read_table
 from dppl.io.decoding import quiet
-from dppl.io.left_out import LeftOut, as_line
 from dppl.io.pipeline import prepared
 from dppl.io.records import BadRecord, Record
-from dppl.io.shards import OtherOptions, SourceChanged
+from dppl.io.shards import OtherOptions, Skipped, SourceChanged, as_line
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.reading import NOT_ALL_USABLE, class_codes, refuse_unusable_records
@@ -140,7 +139,7 @@ def left_out_of(report: Path, table: EmbeddingTable, classes: NDArray[Any], usab
     places = np.flatnonzero((class_codes(table.y, classes, "ignore") < 0) | ~usable)
     named = pa.concat_tables(part.columns(["id", "reference"]) for part in table.fragments()).take(places)
     rest = [
-        LeftOut(**row, reason=_UNKNOWN_LABEL if usable[place] else _NO_DIRECTION)
+        Skipped(**row, reason=_UNKNOWN_LABEL if usable[place] else _NO_DIRECTION)
         for place, row in zip(places, named.to_pylist(), strict=True)
     ]
     *lines, totals = report.read_bytes().splitlines(keepends=True)

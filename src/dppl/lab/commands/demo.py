@@ -19,7 +19,7 @@ from dppl.cli._request import option, request
 from dppl.errors import ParameterError
 from dppl.estimators import PublicData
 from dppl.io import Sample, load_messages, load_sample, write_table
-from dppl.io.messages import INTENTS, NEW_MESSAGES
+from dppl.io.sample import INTENTS, NEW_MESSAGES
 from dppl.kernel.privacy import ApproxDP
 from dppl.kernel.privacy.budgets import USUAL_DELTA, rounded_up
 from dppl.lab import long_tailed, long_tailed_sizes
