@@ -28,19 +28,18 @@ def loss(coef, u, onehot):
     return -np.log((softmax(u @ coef.T, axis=1) * onehot).sum(axis=1)).sum()
 
 
-@pytest.mark.parametrize("clip", [1.0, 1.5])
 @pytest.mark.parametrize("learning_rate", [1.0, 4.0])
-def test_without_noise_it_follows_the_preconditioned_gradient(data, clip, learning_rate):
+def test_without_noise_it_follows_the_preconditioned_gradient(data, learning_rate):
     """Within the float32 softmax and its grid, 1e-5 a record; another metric, clip or rate differs by far more."""
     X, y = data
-    model = FeatureCovariance(
-        NO_NOISE, CLASSES, steps=3, learning_rate=learning_rate, clip=clip, ridge=2.0, random_state=0
-    ).fit(X, y)
+    model = FeatureCovariance(NO_NOISE, CLASSES, steps=3, learning_rate=learning_rate, ridge=2.0, random_state=0).fit(
+        X, y
+    )
     u, onehot = unit_lattice_rows(X), (y[:, None] == CLASSES).astype(float)
     coef = np.zeros((4, 16))
     for _ in range(3):
         residual = onehot - softmax(u @ coef.T, axis=1)
-        residual *= np.minimum(1, clip / np.linalg.norm(residual, axis=1, keepdims=True))
+        residual *= np.minimum(1, 1 / np.linalg.norm(residual, axis=1, keepdims=True))
         coef += learning_rate * np.linalg.solve(u.T @ u + 2.0 * np.eye(16), (residual.T @ u).T).T
     assert np.allclose(model.coef_, coef, rtol=0, atol=1e-3)
     other = FeatureCovariance(NO_NOISE, CLASSES, steps=3, learning_rate=learning_rate, ridge=2.2, random_state=0)
@@ -76,18 +75,14 @@ def test_the_shares_of_the_budget(data):
     assert gradients.parameters["noise_std"] / gradients.sensitivity == pytest.approx(np.sqrt(5 / (2 * 1.4)))
 
 
-@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
-def test_sensitivities_are_those_of_the_adjacency(data, adjacency):
-    model = FeatureCovariance(ZCDP(1.0), CLASSES, adjacency=adjacency, random_state=0).fit(*data)
+def test_the_sensitivities_are_those_of_the_longest_row_and_residual(data):
+    model = FeatureCovariance(ZCDP(1.0), CLASSES, random_state=0).fit(*data)
     gram, gradients = model.guarantee_.releases
-    replaces = adjacency == "replace-one"
-    assert gram.sensitivity == pytest.approx(model.lattice_.scale**2 * (np.sqrt(2) if replaces else 1))
-    assert gradients.sensitivity == pytest.approx(2**20 * model.lattice_.scale * (2 if replaces else 1))
+    assert gram.sensitivity == pytest.approx(model.lattice_.scale**2)
+    assert gradients.sensitivity == pytest.approx(2**20 * model.lattice_.scale)
 
 
-@pytest.mark.parametrize(
-    "option", [{"steps": 0}, {"learning_rate": 0.0}, {"covariance_share": 1.0}, {"ridge": -1.0}, {"clip": 0.0}]
-)
+@pytest.mark.parametrize("option", [{"steps": 0}, {"learning_rate": 0.0}, {"covariance_share": 1.0}, {"ridge": -1.0}])
 def test_parameters_are_checked(data, option):
     with pytest.raises(ParameterError, match=f"{next(iter(option))} must"):
         FeatureCovariance(ZCDP(1.0), CLASSES, **option).fit(*data)

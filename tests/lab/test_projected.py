@@ -1,5 +1,7 @@
 """Projections before prototypes: they learn, are private, and the published form is not."""
 
+from dataclasses import field
+
 import numpy as np
 import pytest
 from scipy.special import softmax
@@ -7,12 +9,20 @@ from scipy.special import softmax
 from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes
 from dppl.audit import audit, worst_case
 from dppl.errors import InputError, ParameterError
+from dppl.estimators.parameters import parameters
 from dppl.kernel.lattice import Lattice
 from dppl.lab import ProjectedPrototypes
 from laws.recipes import BY_NAME, DIM
 from laws.replay import replay
 
 NO_NOISE = GaussianDP(1e4)
+
+
+@parameters
+class Still(ProjectedPrototypes):
+    """Takes steps of next to no length, so that a canary's gradient is that of the first projection in all of them."""
+
+    learning_rate: float = field(default=1e-9, init=False)
 
 
 def nuisance(n=600, seed=0):
@@ -35,7 +45,7 @@ def test_without_noise_a_projection_leaves_out_what_says_nothing():
     weight = np.abs(model.projection_.astype(float)).sum(axis=0)
     assert weight[:3].mean() > 1.3 * weight[3:].mean()
     # A control: steps of next to no length learn nothing.
-    idle = projected(learning_rate=1e-9).fit(X, y)
+    idle = Still(NO_NOISE, [0, 1, 2], random_state=0, steps=30).fit(X, y)
     assert abs(idle.score(X_test, y_test) - without) < 0.01
 
 
@@ -76,7 +86,6 @@ def test_mean_prototypes_are_those_of_projected_rows():
         ({"share": 1.0}, "share must"),
         ({"n_components": 13}, "n_components must be at most 12, the dimensions"),
         ({"n_components": 0}, "n_components must"),
-        ({"clip": -1.0}, "clip must"),
     ],
 )
 def test_parameters_that_break_a_rule_are_named(options, words):
@@ -146,11 +155,6 @@ def test_the_replay_notices_prototypes_that_are_not_released(monkeypatch):
 
 @pytest.mark.slow
 def test_an_audit_sees_a_record_and_does_not_refute_it():
-    estimator = ProjectedPrototypes(GaussianDP(2.0), ["a", "b"], steps=2, learning_rate=1e-6, clip=0.5)
+    estimator = Still(GaussianDP(2.0), ["a", "b"], steps=2)
     result = audit(estimator, *worst_case(estimator), runs=400, confidence=1 - 1e-6)
     assert 0.1 < result.lower_bound <= result.claimed
-
-
-def test_public_prototypes_need_public_rows():
-    with pytest.raises(InputError, match=r"head='public' selects among public rows; give public=PublicData\(rows\)"):
-        ProjectedPrototypes(GaussianDP(1.0), [0, 1], head="public").plan(4)

@@ -75,7 +75,7 @@ RECIPES = {
     },
     "ProjectedPrototypes": {
         "": Recipe(options={"steps": 3}),
-        "mapped": Recipe(options={"steps": 3, "n_components": 2, **MAPPED}),
+        "narrow": Recipe(options={"steps": 3, "n_components": 2}),
         "to public rows": Recipe(options={"steps": 2, "head": "public"}, public=True),
     },
     "ContinualPrototypes": {
@@ -99,28 +99,20 @@ RECIPES = {
         "as published": Recipe(options={"head_options": {"steps": 3}, "scores": "largest"}),
         "of softmax prototypes": Recipe(options={"head": "softmax"}, public=True),
     },
-    "NaiveContinual": {
-        "": Recipe(options={"steps": 3}),
-        "mapped": Recipe(options={"steps": 3, "intercept_scaling": 0.5, **MAPPED}),
-    },
+    "NaiveContinual": {"": Recipe(options={"steps": 3}), "mapped": Recipe(options={"steps": 3, **MAPPED})},
     "FullDataContinual": {"": Recipe(options={"steps": 3})},
     "AdaMix": {
         "": Recipe(options={"steps": 3}, examples=True),
-        "mapped": Recipe(options={"steps": 3, "n_components": 1, **MAPPED, **ADDED}, examples=True),
-        "without a projection": Recipe(options={"steps": 3, "n_components": "all", **ADDED}, examples=True),
+        "without a projection": Recipe(options={"steps": 3, "n_components": "all"}, examples=True),
     },
-    "FeatureCovariance": {
-        "": Recipe(options={"steps": 2}),
-        "mapped": Recipe(options={"steps": 2, **MAPPED, **ADDED}),
-    },
+    "FeatureCovariance": {"": Recipe(options={"steps": 2})},
     "GlobalAdapt": {
-        "": Recipe(options={"steps": 3, "intercept_scaling": 0.5}),
-        "mapped": Recipe(options={"steps": 3, "upper_bound": 0.3, **MAPPED, **ADDED}),
-        "in a small bound": Recipe(options={"steps": 3, "upper_bound": 0.001, **ADDED}),
+        "": Recipe(options={"steps": 3}),
+        "in a small bound": Recipe(options={"steps": 3, "upper_bound": 0.001}),
     },
     "LeastSquares": {
         "": Recipe(),
-        "mapped": Recipe(options={**MAPPED, **ADDED}),
+        "mapped": Recipe(options=MAPPED),
         "class Grams": Recipe(options={"class_grams": True}),
     },
     "LinearProbe": {
@@ -135,7 +127,7 @@ RECIPES = {
             sampled=True,
         ),
     },
-    "Newton": {"": Recipe(options={"steps": 2}), "mapped": Recipe(options={"steps": 2, **MAPPED, **ADDED})},
+    "Newton": {"": Recipe(options={"steps": 2})},
 }
 
 

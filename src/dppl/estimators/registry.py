@@ -86,12 +86,24 @@ ENTRIES = (
     Entry(name="ContinualEnsemble", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="NaiveContinual", module="dppl.lab", adjacencies=("add-remove",)),
     Entry(name="FullDataContinual", module="dppl.lab", adjacencies=("add-remove",)),
-    Entry(name="AdaMix", module="dppl.lab", method="adamix", label="AdaMix"),
-    Entry(name="FeatureCovariance", module="dppl.lab", method="feature-covariance", label="DP-FC"),
-    Entry(name="GlobalAdapt", module="dppl.lab", method="global-adapt", label="DPSGD-Global-Adapt"),
-    Entry(name="LeastSquares", module="dppl.lab", method="least-squares", label="DP-LS"),
+    Entry(name="AdaMix", module="dppl.lab", method="adamix", label="AdaMix", adjacencies=("add-remove",)),
+    Entry(
+        name="FeatureCovariance",
+        module="dppl.lab",
+        method="feature-covariance",
+        label="DP-FC",
+        adjacencies=("add-remove",),
+    ),
+    Entry(
+        name="GlobalAdapt",
+        module="dppl.lab",
+        method="global-adapt",
+        label="DPSGD-Global-Adapt",
+        adjacencies=("add-remove",),
+    ),
+    Entry(name="LeastSquares", module="dppl.lab", method="least-squares", label="DP-LS", adjacencies=("add-remove",)),
     Entry(name="LinearProbe", module="dppl.prototypes", method="linear-probe", label="Linear probe, DP-SGD"),
-    Entry(name="Newton", module="dppl.lab", method="newton", label="DP-Newton"),
+    Entry(name="Newton", module="dppl.lab", method="newton", label="DP-Newton", adjacencies=("add-remove",)),
 )
 # What `--method` and `PrivateClassifier` offer.
 Method: TypeAlias = Literal["softmax", "mean", "public"]

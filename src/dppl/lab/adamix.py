@@ -12,9 +12,10 @@ from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
-from dppl.estimators.parameters import parameters
+from dppl.estimators.parameters import LatticeOptions, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import NumberOfRecords
 from dppl.kernel.reading import Codes
 from dppl.prototypes._examples import ExampleClassifier
@@ -44,27 +45,24 @@ class AdaMix(GradientClassifier):
     n_components : int or "all", default=None
         Dimension of the subspace of features, at most what the examples span. None is all that they span; ``"all"`` are
         all directions, which is no projection.
-    public_weight : float, default=10.0
-        How many records an example counts for; 0 uses examples for the start, the clipping norm and the subspace only.
 
     Notes
     -----
     AdaMix trains networks, by its abstract: on few public examples first, and then adaptively on private and public
-    data. This is an adaptation to one linear layer. All records take part in every step. The start is a ridge
-    regression, with zero weights for classes without an example. The norm of a gradient is that of its residual, as
-    rows have norm 1. The subspace is one of features: a gradient is the outer product of a residual and a row, so the
-    right singular vectors of all examples' gradients, one below the other, are those of the rows, each as long as its
-    residual. The span of whole gradients would let weights move along examples alone. With few examples the subspace is
-    small and costs accuracy, which ``n_components="all"`` keeps.
+    data. This is an adaptation to one linear layer. All records take part in every step, and an example counts as ten
+    of them. The start is a ridge regression, with zero weights for classes without an example. The norm of a gradient
+    is that of its residual, as rows have norm 1. The subspace is one of features: a gradient is the outer product of a
+    residual and a row, so the right singular vectors of all examples' gradients, one below the other, are those of the
+    rows, each as long as its residual. The span of whole gradients would let weights move along examples alone. With
+    few examples the subspace is small and costs accuracy, which ``n_components="all"`` keeps.
 
-    **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by any other). Released: the
-    gradients of all steps and the number of records; `coef_` is computed from those and from the examples. Sensitivity:
-    2²⁰·s in L2 over the whole gradient of a step, in units of its grid, where s = 127·√dim/4 lattice steps (twice that
-    under replace-one), whatever the clipping norm is; 1 for the number of records. Clipping norm and subspace of a step
-    follow from examples and earlier releases, and the projection is done on what was released, so squares of mu add.
-    Public inputs: `classes`, all parameters, `public`, `n_features`. Not covered: choice
-    of parameters by private data, examples that were chosen by private data, timing, a changed label under add/remove
-    (two steps).
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the gradients of all steps and the
+    number of records; `coef_` is computed from those and from the examples. Sensitivity: 2²⁰·s in L2 over the whole
+    gradient of a step, in units of its grid, where s = 127·√dim/4 lattice steps, whatever the clipping norm is; 1 for
+    the number of records. Clipping norm and subspace of a step follow from examples and earlier releases, and the
+    projection is done on what was released, so squares of mu add. Public inputs: `classes`, all parameters, `public`,
+    `n_features`. Not covered: choice of parameters by private data, examples that were chosen by private data, timing,
+    a changed label (two steps).
 
     References
     ----------
@@ -73,22 +71,23 @@ class AdaMix(GradientClassifier):
     .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
     """
 
-    l2: float = field(default=0.0, init=False)
-    intercept_scaling: float = field(default=0.0, init=False)
-    _NOISE_OF_LOGIT = 0.6
-    starts_from_examples = True
-
     clip_quantile: float = 0.9
     n_components: int | str | None = None
-    public_weight: float = 10.0
+    adjacency: Adjacency = field(default="add-remove", init=False)
+    lattice: LatticeOptions | None = field(default=None, init=False)
+    momentum: float = field(default=0.9, init=False)
+    l2: float = field(default=0.0, init=False)
+    intercept_scaling: float = field(default=0.0, init=False)
+    public_weight: float = field(default=10.0, init=False)  # how many records an example counts for
+
+    starts_from_examples = True
+    _NOISE_OF_LOGIT = 0.6
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
         if not 0 <= self.clip_quantile <= 1:
             raise ParameterError(f"clip_quantile must lie between 0 and 1; got {self.clip_quantile!r}.")
-        if self.public_weight != 0:
-            _validate.positive(public_weight=self.public_weight)
         if isinstance(self.n_components, str):
             _validate.one_of(("all",), n_components=self.n_components)
         elif self.n_components is not None:

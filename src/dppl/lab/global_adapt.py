@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import field
 
 from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
-from dppl.estimators.parameters import parameters
+from dppl.estimators.parameters import LatticeOptions, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import LongResiduals, NumberOfRecords
 from dppl.prototypes._gradients import GradientClassifier
 
@@ -31,28 +33,23 @@ class GlobalAdapt(GradientClassifier):
 
     Parameters
     ----------
-    clip : float, default=1.0
-        C, the longest scaled gradient.
     upper_bound : float, default=None
         The first Z, between 0.001 and √2, where it is kept. None is √2, the longest gradient that there is.
-    upper_bound_rate : float, default=0.1
-        η. Z settles where about this share of the records is longer than τ·Z.
     threshold : float, default=1.0
         τ.
 
     Notes
     -----
-    The norm of a gradient is that of its residual here, because rows have norm 1 (or the same norm, with a constant
-    coordinate). The published update divides the count by the batch size; here a noisy number of records takes its
-    place, since the true one is private.
+    The norm of a gradient is that of its residual here, because rows have norm 1. C is 1, since the learning rate
+    scales all gradients too, and η is 0.1: Z settles where about this share of the records is longer than τ·Z. The
+    published update divides the count by the batch size; here a noisy number of records takes its place, since the
+    true one is private.
 
-    **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by any other). Released: the
-    gradients of all steps, the counts of long gradients and the number of records; `coef_` and `intercept_` are
-    computed from those. Sensitivity: 2²⁰·√(s² + b²) in L2 over the whole gradient of a step, where s = 127·√dim/4
-    lattice steps and b is the constant coordinate (twice that under replace-one); 1 for every count. A step depends on
-    earlier ones only through what they released, so squares of mu add. Public inputs: `classes`, all parameters,
-    `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
-    add/remove (two steps).
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the gradients of all steps, the counts
+    of long gradients and the number of records; `coef_` is computed from those. Sensitivity: 2²⁰·s in L2 over the whole
+    gradient of a step, where s = 127·√dim/4 lattice steps; 1 for every count. A step depends on earlier ones only
+    through what they released, so squares of mu add. Public inputs: `classes`, all parameters, `public`, `n_features`.
+    Not covered: choice of parameters by private data, timing, a changed label (two steps).
 
     References
     ----------
@@ -61,19 +58,21 @@ class GlobalAdapt(GradientClassifier):
     .. [2] DPPL-v1 (arXiv:2406.08039), section 5 and appendix D.2: its full-batch form as comparison.
     """
 
-    clip: float = 1.0
     upper_bound: float | None = None
-    upper_bound_rate: float = 0.1
     threshold: float = 1.0
+    adjacency: Adjacency = field(default="add-remove", init=False)
+    lattice: LatticeOptions | None = field(default=None, init=False)
+    momentum: float = field(default=0.9, init=False)
+    l2: float = field(default=0.0, init=False)
+    intercept_scaling: float = field(default=0.0, init=False)
+    upper_bound_rate: float = field(default=0.1, init=False)  # η
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        _validate.positive(clip=self.clip, upper_bound_rate=self.upper_bound_rate, threshold=self.threshold)
-        if self.upper_bound is not None:
-            _validate.positive(upper_bound=self.upper_bound)
-            if not _BOUNDS[0] <= self.upper_bound <= _BOUNDS[1]:
-                raise ParameterError(f"upper_bound must lie between 0.001 and sqrt(2); got {self.upper_bound!r}.")
+        _validate.positive(threshold=self.threshold)
+        if self.upper_bound is not None and not _BOUNDS[0] <= self.upper_bound <= _BOUNDS[1]:
+            raise ParameterError(f"upper_bound must lie between 0.001 and sqrt(2); got {self.upper_bound!r}.")
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare a gradient and a number of long ones for each step, and the number of records."""
@@ -89,7 +88,7 @@ class GlobalAdapt(GradientClassifier):
         """Take steps along scaled gradients, whose bound follows the number of long ones."""
         # The number of records is private, so a released one divides the sums.
         size = measured_size(measure, setting.n_classes)
-        scale = self.clip / measure.unit("gradients")
+        scale = 1 / measure.unit("gradients")
         step = self._step_size(size, measure.noise_std("gradients") * scale)
         bound = _BOUNDS[1] if self.upper_bound is None else float(self.upper_bound)
         descent = self._descent(setting)
@@ -99,10 +98,6 @@ class GlobalAdapt(GradientClassifier):
             noisy = measure("gradients", **at, clip=bound)
             (longer,) = measure("longer", **at, threshold=self.threshold * bound)
             descent.move(noisy * (scale / size), step)
-            bound = self._next_bound(bound, float(longer) / size)
+            share = min(max(float(longer) / size, 0.0), 1.0)
+            bound = min(max(bound * math.exp(share - self.upper_bound_rate), _BOUNDS[0]), _BOUNDS[1])
         self.coef_, self.intercept_ = descent.coef, descent.intercept
-
-    def _next_bound(self, bound: float, share: float) -> float:
-        """Let the bound follow the share of records that are longer."""
-        change = min(max(share, 0.0), 1.0) - self.upper_bound_rate
-        return min(max(bound * math.exp(change), _BOUNDS[0]), _BOUNDS[1])

@@ -40,6 +40,9 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
 
     allowed_: NDArray[np.bool_] = field(init=False)
     adjacency: Adjacency = field(init=False)
+    momentum: float = field(default=0.9, init=False)
+    l2: float = field(default=0.0, init=False)
+    intercept_scaling: float = field(default=0.0, init=False)
     sampling_rate: float = field(init=False)
     batch_size: float | None = field(init=False)
 

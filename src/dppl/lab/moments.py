@@ -7,7 +7,7 @@ which one is released, or one for each class in every step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._progress import steps
-from dppl.errors import ParameterError
 from dppl.estimators.classifier import Classifier
-from dppl.estimators.parameters import AdjacencyParameter, LatticeParameter, parameters
+from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.lattice.residuals import check_clip
 from dppl.kernel.lattice.threads import in_order
 from dppl.kernel.queries import ClassGramMatrices, ClassSums, GramMatrix, SoftmaxCurvatures, SoftmaxGradients
 from dppl.prototypes._shared import SHARPNESS
@@ -29,7 +27,7 @@ Float = NDArray[np.float64]
 
 
 @parameters
-class Moments(AdjacencyParameter, LatticeParameter, Classifier):
+class Moments(Classifier):
     """What methods share that invert noisy matrices.
 
     Parameters
@@ -49,12 +47,12 @@ class Moments(AdjacencyParameter, LatticeParameter, Classifier):
         if self.ridge is not None:
             _validate.positive(ridge=self.ridge)
 
-    def _usual_ridge(self, noise_std: float, dim: int) -> float:
-        return noise_radius(noise_std, dim) / 2 if self.ridge is None else float(self.ridge)
+    def _ridge(self, noise_std: float, setting: Setting) -> float:
+        return noise_radius(noise_std, setting.lattice.dim) / 2 if self.ridge is None else float(self.ridge)
 
 
 @parameters
-class LeastSquares(Moments):
+class LeastSquares(LatticeParameter, Moments):
     r"""Least squares on noisy moments, one linear score per class (DP-LS).
 
     With rows u of norm at most 1, the Gram matrix A = Σ u uᵀ and class sums b_c are released once. The weights of class
@@ -68,40 +66,36 @@ class LeastSquares(Moments):
         ten million to draw on one core.
     alpha : float, default=1.0
         Weight of the Gram matrix of all records.
-    split : tuple of float, default=None
-        Shares of the budget for the class sums, the Gram matrix and, with `class_grams`, those of the classes. None
-        shares equally.
 
     Notes
     -----
-    **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by any other). Released: class
-    sums, Gram matrix and, with `class_grams`, Gram matrices of the classes; `coef_` is computed from those.
-    Sensitivity: s in L2 over all class sums and s² in the Frobenius norm over all Gram matrices of one release, where
-    s = 127·√dim/4 lattice steps (2s and √2·s² under replace-one). Public inputs: `classes`, all parameters,
-    `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
-    add/remove (two steps).
+    All releases have equal shares of the budget.
+
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: class sums, Gram matrix and, with
+    `class_grams`, Gram matrices of the classes; `coef_` is computed from those. Sensitivity: s in L2 over all class
+    sums and s² in the Frobenius norm over all Gram matrices of one release, where s = 127·√dim/4 lattice steps.
+    Public inputs: `classes`, all parameters, `public`, `n_features`. Not covered: choice of parameters by private data,
+    timing, a changed label (two steps).
     """
 
     class_grams: bool = False
     alpha: float = 1.0
-    split: Sequence[float] | None = None
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
         _validate.positive(alpha=self.alpha)
-        if self.split is not None and len(self.split) != 2 + self.class_grams:
-            raise ParameterError(f"split must have {2 + self.class_grams} shares here; got {self.split!r}.")
-        _validate.positive(**{f"split[{i}]": share for i, share in enumerate(self.split or ())})
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare class sums, a Gram matrix and, with `class_grams`, one of each class."""
         lattice, n_classes = setting.lattice, setting.n_classes
-        queries = {"sums": ClassSums(lattice, n_classes), "gram": GramMatrix(lattice, n_classes)}
+        asked = {
+            "sums": Measurement(ClassSums(lattice, n_classes)),
+            "gram": Measurement(GramMatrix(lattice, n_classes)),
+        }
         if self.class_grams:
-            queries["class grams"] = ClassGramMatrices(lattice, n_classes)
-        shares = [1.0] * len(queries) if self.split is None else self.split
-        return {name: Measurement(one, share) for (name, one), share in zip(queries.items(), shares, strict=True)}
+            asked["class grams"] = Measurement(ClassGramMatrices(lattice, n_classes))
+        return asked
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Solve for the ridge weights of each class."""
@@ -109,14 +103,13 @@ class LeastSquares(Moments):
         # In units of unit rows, where α and λ have their meaning.
         unit = measure.unit("gram")
         gram = self.alpha * measure("gram") / unit
-        stds = [self.alpha * measure.noise_std("gram")]
-        if self.class_grams:
-            stds.append(measure.noise_std("class grams"))
-        ridge = self._usual_ridge(math.hypot(*stds) / unit, setting.lattice.dim)
-        if self.class_grams:
-            self.coef_ = solve_ridges((one / unit + gram for one in measure("class grams")), ridge, sums)
-        else:
-            self.coef_ = solve_ridge(gram, ridge, sums)
+        noise_std = self.alpha * measure.noise_std("gram")
+        if not self.class_grams:
+            self.coef_ = solve_ridge(gram, self._ridge(noise_std / unit, setting), sums)
+            return
+        noise_std = math.hypot(noise_std, measure.noise_std("class grams"))
+        grams = (one / unit + gram for one in measure("class grams"))
+        self.coef_ = solve_ridges(grams, self._ridge(noise_std / unit, setting), sums)
 
     def _sharpness(self) -> float:
         # Scores estimate a 1 for the own class and a 0 for others, as cosines with prototypes do.
@@ -125,15 +118,8 @@ class LeastSquares(Moments):
 
 @parameters
 class _Steps(Moments):
-    """Softmax regression by noisy gradients, each times the inverse of a noisy matrix.
+    """Softmax regression by noisy gradients, each times the inverse of a noisy matrix."""
 
-    Parameters
-    ----------
-    clip : float, default=1.0
-        Bound on the length of a record's residual, the one-hot label minus the probabilities.
-    """
-
-    clip: float = 1.0
     steps: int
     learning_rate: float
 
@@ -141,13 +127,11 @@ class _Steps(Moments):
         """Check parameters and budget against each other."""
         super().check_parameters()
         _validate.positive_integer(steps=self.steps)
-        _validate.positive(learning_rate=self.learning_rate, clip=self.clip)
-        check_clip(self.clip)
+        _validate.positive(learning_rate=self.learning_rate)
 
     def _direction(self, measure: Measure, coef: Float) -> Float:
-        """Ask for the descent direction at these weights, in units of unit rows."""
-        noisy = measure("gradients", weights=coef, clip=self.clip)
-        return np.asarray(noisy * (self.clip / measure.unit("gradients")))
+        """Ask for the descent direction at these weights, in units of unit rows; residuals are clipped to length 1."""
+        return np.asarray(measure("gradients", weights=coef) * (1 / measure.unit("gradients")))
 
 
 @parameters
@@ -169,13 +153,11 @@ class FeatureCovariance(_Steps):
 
     Notes
     -----
-    **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by any other). Released: the Gram
-    matrix and the gradients of all steps; `coef_` is computed from those. Sensitivity: s² in the Frobenius norm for the
-    Gram matrix and r·s for a gradient, where s = 127·√dim/4 lattice steps and r = 2²⁰ steps are the longest residual
-    (√2·s² and 2·r·s under replace-one);
-    every gradient is taken at weights that were computed from earlier releases. Public inputs: `classes`, all
-    parameters, `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label
-    under add/remove (two steps).
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the Gram matrix and the gradients of
+    all steps; `coef_` is computed from those. Sensitivity: s² in the Frobenius norm for the Gram matrix and r·s for a
+    gradient, where s = 127·√dim/4 lattice steps and r = 2²⁰ steps are the longest residual; every gradient is taken at
+    weights that were computed from earlier releases. Public inputs: `classes`, all parameters, `public`, `n_features`.
+    Not covered: choice of parameters by private data, timing, a changed label (two steps).
     """
 
     steps: int = 10
@@ -200,7 +182,7 @@ class FeatureCovariance(_Steps):
         # Released once; all steps use it, since the rows do not change. It is a Newton step with Böhning's bound A/2 in
         # place of the Hessian.
         dim, unit = setting.lattice.dim, measure.unit("gram")
-        ridge = self._usual_ridge(measure.noise_std("gram") / unit, dim)
+        ridge = self._ridge(measure.noise_std("gram") / unit, setting)
         inverse = solve_ridge(measure("gram") / unit, ridge, np.eye(dim))
         self.coef_ = np.zeros((setting.n_classes, dim))
         for _ in steps(self.steps):
@@ -229,12 +211,11 @@ class Newton(_Steps):
 
     Notes
     -----
-    **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by any other). Released: the
-    gradients and Hessians of all steps; `coef_` is computed from those. Sensitivity: r·s in L2 for a gradient and
-    √(4/27)·s² in the Frobenius norm over the Hessians of one step, where s = 127·√dim/4 lattice steps and r = 2²⁰ steps
-    are the longest residual (2·r·s and √(8/27)·s² under replace-one); both are taken at weights that were computed from
-    earlier releases. Public inputs: `classes`, all parameters, `public`, `n_features`. Not covered: choice of
-    parameters by private data, timing, a changed label under add/remove (two steps).
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the gradients and Hessians of all
+    steps; `coef_` is computed from those. Sensitivity: r·s in L2 for a gradient and √(4/27)·s² in the Frobenius norm
+    over the Hessians of one step, where s = 127·√dim/4 lattice steps and r = 2²⁰ steps are the longest residual; both
+    are taken at weights that were computed from earlier releases. Public inputs: `classes`, all parameters, `public`,
+    `n_features`. Not covered: choice of parameters by private data, timing, a changed label (two steps).
     """
 
     steps: int = 3
@@ -256,9 +237,9 @@ class Newton(_Steps):
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Take Newton steps."""
-        dim, unit = setting.lattice.dim, measure.unit("hessians")
-        ridge = (self.ridge is None) + self._usual_ridge(measure.noise_std("hessians") / unit, dim)
-        self.coef_ = np.zeros((setting.n_classes, dim))
+        unit = measure.unit("hessians")
+        ridge = (self.ridge is None) + self._ridge(measure.noise_std("hessians") / unit, setting)
+        self.coef_ = np.zeros((setting.n_classes, setting.lattice.dim))
         for _ in steps(self.steps):
             # Both are asked at the same weights, so a step is that of one quadratic model of the loss.
             hessians = (one / unit for one in measure("hessians", weights=self.coef_))

@@ -14,13 +14,12 @@ from dppl._progress import steps
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit
-from dppl.estimators.parameters import LatticeParameter, parameters
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.lattice import rotate
-from dppl.kernel.lattice.residuals import check_clip
 from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import ClassSums, SoftmaxGradients
 from dppl.lab.queries import (
@@ -53,7 +52,7 @@ class _Head(NamedTuple):
 
 
 @parameters
-class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
+class ProjectedPrototypes(EmbeddingClassifier):
     r"""Prototypes of rows that a privately trained linear layer has projected.
 
     DPPL-v1 (appendix C.5) trains the layer with the rule of prototypical networks, and finds that it does not help. It
@@ -73,15 +72,10 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
         Share of the budget, in squares of mu, for the projection (the paper's s). A quarter of it is for the prototypes
         that are released first.
     n_components : int, default=None
-        Dimensions of the projected rows (the paper's d_p), at most those of the lattice: the embedding's after pooling.
-        None keeps these.
+        Dimensions of the projected rows (the paper's d_p), at most those of the embedding. None keeps these.
     steps : int, default=20
-        Number of gradient steps; each gets the same share.
-    learning_rate : float, default=0.2
-        Length of the first step, as a share of the projection's own length at the start. Later ones are shorter, down
-        to nothing along a line.
-    clip : float, default=1.0
-        Longest residual that keeps its length.
+        Number of gradient steps; each gets the same share. The first is a fifth of the projection's own length at the
+        start, and later ones are shorter, down to nothing along a line.
 
     Attributes
     ----------
@@ -95,15 +89,14 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
     Notes
     -----
     Unlike in DPPL-v1, all records take part in every step, prototypes are directions of class sums, clipping is of the
-    gradient with respect to the logits' weights, and steps have a fixed length.
+    gradient with respect to the logits' weights, to residuals of length 1, and steps have a fixed length.
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the class sums and all sums of record
     gradients with respect to the logits' weights and offsets, and then what the head releases. Sensitivity: s of the
     class sums, where s = 127·√dim/4 lattice steps; 2²⁰·√(s² + b²) of a step's sum of record gradients, b being the
     constant coordinate; those of the head, in the projected space. The projection, and the steps, follow from earlier
-    releases, so squares of mu add. Public inputs: `classes`,
-    all parameters, `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label
-    (two steps).
+    releases, so squares of mu add. Public inputs: `classes`, all parameters, `public`, `n_features`. Not covered:
+    choice of parameters by private data, timing, a changed label (two steps).
 
     References
     ----------
@@ -116,14 +109,14 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
     prototypes_: NDArray[Any] = field(init=False)
     public_indices_: NDArray[np.int64] = field(init=False)
     public_ids_: NDArray[np.object_] | None = field(init=False)
-    _RELEASED = "prototypes_"
 
     head: Head = "mean"
     share: float = 0.5
     n_components: int | None = None
     steps: int = 20
-    learning_rate: float = 0.2
-    clip: float = 1.0
+    learning_rate: float = field(default=0.2, init=False)  # the first step, in lengths of the first projection
+
+    _RELEASED = "prototypes_"
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
@@ -133,8 +126,6 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
         _validate.positive_integer(steps=self.steps)
         if self.n_components is not None:
             _validate.positive_integer(n_components=self.n_components)
-        _validate.positive(learning_rate=self.learning_rate, clip=self.clip)
-        check_clip(self.clip)
 
     def _uses_public_rows(self, public: PublicValues) -> bool:
         return super()._uses_public_rows(public) or self.head == "public"
@@ -146,8 +137,7 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
         width = lattice.dim if self.n_components is None else self.n_components
         if width > lattice.dim:
             raise ParameterError(
-                f"must be at most {lattice.dim}, the dimensions of the embeddings after pooling, or None for all of "
-                f"them; got {width}.",
+                f"must be at most {lattice.dim}, the dimensions of embeddings, or None for all of them; got {width}.",
                 parameter="n_components",
             )
         return width
@@ -205,21 +195,17 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
         lattice = setting.lattice
         # Directions of noisy class sums: released once, and fixed for all steps.
         prototypes = Lattice(lattice.dim).transform(measure("first"))
-        weights = self._start(lattice)
+        weights = start = self._start(lattice)
         for step in steps(self.steps):
             loss = PrototypicalLoss(lattice, IntegerProjection.of(weights), prototypes)
-            noisy = measure("gradients", weights=loss.weights, offsets=loss.offsets, clip=self.clip)
-            weights = self._moved(weights, loss.chained(noisy)[0], step)
+            noisy = measure("gradients", weights=loss.weights, offsets=loss.offsets)
+            direction, _ = loss.chained(noisy)
+            # Only the direction counts: noise makes the length of a gradient say little.
+            norm = float(np.linalg.norm(direction))
+            if norm > 0:
+                length = self.learning_rate * (1 - step / self.steps) * float(np.linalg.norm(start))
+                weights = np.asarray(weights + length / norm * direction)
         return weights
-
-    def _moved(self, weights: Float, direction: Float, step: int) -> Float:
-        """Take a step of the length that is its turn, along what was released."""
-        # Only the direction counts: noise makes the length of a gradient say little.
-        norm = float(np.linalg.norm(direction))
-        if norm == 0:
-            return weights
-        length = self.learning_rate * (1 - step / self.steps) * float(np.linalg.norm(self._start(self.lattice_)))
-        return np.asarray(weights + length / norm * direction)
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
         width, n_classes = self._width(self.lattice_), len(self.classes_)

@@ -48,7 +48,7 @@ def check_size(dim: int, n_components: int, n_classes: int) -> None:
     if n_components * dim > 2**22 or n_classes**2 * dim > 2**32:
         raise ParameterError(
             f"a projection of {n_classes} classes from {dim} to {n_components} dimensions is too large for exact "
-            "products; lower n_components or raise pool."
+            "products; lower n_components."
         )
 
 

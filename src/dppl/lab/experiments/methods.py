@@ -100,7 +100,6 @@ def _registered(estimator: str, label: str = "{}", fixed: Mapping[str, Any] | No
 _POOL = {"lattice__pool": (1, 2, 4, 8)}
 _CLIP = {"clip": ("auto", (0.0, 2.0), (1.0, 2.0), (1.0, 1.5), (1.1, 1.5), (1.2, 1.8), (1.5, 2.0))}
 _DESCENT = {"steps": (10, 40, 100), "learning_rate": Range(0.1, 30.0)}
-_CLIPPED = {**_DESCENT, "clip": Range(0.1, 1.4)}
 _RIDGE = {"ridge": Range(1e-2, 1e3)}
 _AS_PUBLISHED = {"adjacency": "replace-one"}
 _NO_PUBLIC_ROWS = "{}, no public rows"
@@ -124,8 +123,8 @@ METHODS: dict[str, Method] = {
         "ProjectedPrototypes",
         space={"share": Range(0.1, 0.9), "n_components": (16, 64, None), "steps": (5, 20, 80)},
     ),
-    "linear-probe": _registered("LinearProbe", space=_CLIPPED),
-    "global-adapt": _registered("GlobalAdapt", space={**_CLIPPED, "threshold": Range(0.3, 3.0)}),
+    "linear-probe": _registered("LinearProbe", space={**_DESCENT, "clip": Range(0.1, 1.4)}),
+    "global-adapt": _registered("GlobalAdapt", space={**_DESCENT, "threshold": Range(0.3, 3.0)}),
     "least-squares": _registered("LeastSquares", space={"alpha": Range(1e-3, 1.0), **_RIDGE, **_POOL}),
     "feature-covariance": _registered(
         "FeatureCovariance", space={"steps": (3, 10, 30), "learning_rate": Range(0.3, 10.0), **_RIDGE}
