@@ -20,7 +20,7 @@ BUDGET = {
     "planning": 482,
     "prototypes": 1214,
     "serve": 1281,
-    "statement": 1446,
+    "statement": 1055,
     "training": 1057,
 }
 

@@ -1,5 +1,6 @@
 """`dppl train`, `dppl predict` on images and texts, and `dppl show --public`. What they tell: test_cli_leaks.py."""
 
+import base64
 import csv
 import importlib
 import io
@@ -23,7 +24,6 @@ from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.estimators.public_data import ExamplesKept
 from dppl.io import open_source, read_table, write_table
 from dppl.kernel import reading
-from dppl.statement.pictures import GAP, NAME_WIDTH, TILE
 from dppl.training import workflow
 
 classifier = importlib.import_module("dppl.training.classifier")
@@ -291,29 +291,22 @@ def test_a_folder_of_public_images_describes_classes(photos, cli):
     assert python.model_.to_bytes() == (photos / "m.safetensors").read_bytes()
 
 
-def test_from_images_to_a_sheet_of_public_ones(photos, cli):
+def test_from_images_to_a_page_of_public_ones(photos, cli):
     train = ["train", "photos", "--encoder", "pixels", "--classes", "classes.txt", "--out", "m.safetensors"]
     assert cli(*train, "--public", "pool", *SELECT).exit_code == 0
     model = dppl.load("m.safetensors")
     assert "pure DP" in str(model.guarantee_)
     assert rows_of(cli("predict", "m.safetensors", "photos"))[::8] == [[f"{name}/0.png", name] for name in CLASSES]
 
-    result = cli("show", "m.safetensors", "--public", "pool", "--out", "chosen.png")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "Selected images: chosen.png\n", "")
-    with Image.open("chosen.png") as sheet:
-        assert sheet.size == (NAME_WIDTH + 2 * (TILE + GAP) + GAP, 3 * (TILE + GAP) + GAP)
-        pixels = np.asarray(sheet.convert("RGB"), float)
-    for row, ids in enumerate(model.public_ids_.tolist()):
-        for column, name in enumerate(ids):
-            middle_y, middle_x = GAP + row * (TILE + GAP) + TILE // 2, NAME_WIDTH + column * (TILE + GAP) + TILE // 2
-            shown = pixels[middle_y - 5 : middle_y + 5, middle_x - 5 : middle_x + 5].mean()
-            with Image.open(photos / "pool" / name) as image:
-                assert shown == pytest.approx(np.asarray(image.convert("RGB")).mean(), abs=12)
-    dark, _, bright = pixels[GAP + TILE // 2 :: TILE + GAP, NAME_WIDTH + TILE // 2].mean(axis=1)[:3]
-    assert dark < 100 < bright
-    again = cli("show", "m.safetensors", "--public", "pool", "--out", "chosen.png")
-    assert (again.exit_code, "--out must name a new file" in again.stderr) == (2, True)
-    assert cli("show", "m.safetensors", "--public", "pool", "--out", "chosen.png", "--force").exit_code == 0
+    assert cli("show", "m.safetensors", "--public", "pool", "--out", "chosen.json").exit_code == 0
+    shown = json.loads((photos / "chosen.json").read_text())["gallery"]["classes"]
+    assert [[item["id"] for item in one["items"]] for one in shown] == model.public_ids_.tolist()
+    for item in (item for one in shown for item in one["items"]):
+        jpeg = base64.b64decode(item["image"].removeprefix("data:image/jpeg;base64,"))
+        with Image.open(io.BytesIO(jpeg)) as tile, Image.open(photos / "pool" / item["id"]) as image:
+            assert max(tile.size) <= 96
+            whole = np.asarray(image.convert("RGB"), float)
+            assert np.asarray(tile, float).mean() == pytest.approx(whole.mean(), abs=12)
 
 
 def test_the_selected_texts_are_printed(mails, cli):
@@ -806,13 +799,12 @@ def test_classes_are_required(mails, cli, error_line):
         (["predict", "nameless.safetensors", "new.csv"], 4, "does not name its encoder"),
         (["predict", "steering.safetensors", "new.csv"], 4, "use --out FILE.csv"),
         (["predict", "m.safetensors", "photos"], 2, "for images, as the source holds; letters is for texts"),
-        (["show", "m.safetensors", "--out", "s.png"], 2, "with --public images in .png"),
+        (["show", "m.safetensors", "--out", "s.png"], 2, "must end in"),
         (["show", "m.safetensors", "--public", "none.txt"], 4, "none.txt"),
         (["show", "m.safetensors", "--public", "pool.txt", "--json"], 2, "leave --json and --card out"),
-        (["show", "m.safetensors", "--public", "pool.txt", "--out", "s.png"], 2, "holds texts"),
-        (["show", "m.safetensors", "--public", "photos"], 2, "holds images; add --out FILE.png"),
+        (["show", "m.safetensors", "--public", "photos"], 2, "holds images; add --out FILE.html"),
         (["show", "m.safetensors", "--public", "photos", "--out", "m.safetensors", "--force"], 2, "must end in"),
-        (["show", "m.safetensors", "--public", "photos", "--out", "none/s.png"], 2, "existing folder"),
+        (["show", "m.safetensors", "--public", "photos", "--out", "none/s.html"], 2, "existing folder"),
         (["show", "m.safetensors", "--public", "short.txt"], 4, "some are missing"),
         (["show", "m.safetensors", "--public", "blank.txt"], 4, "cannot be read"),
         (["show", "m.safetensors", "--public", "twice.csv", "--read", "id=key"], 4, "some have more"),
@@ -850,25 +842,10 @@ def test_an_image_that_was_damaged_since_is_one_line(photos, cli, error_line):
     assert cli(*train, "--public", "pool", *SELECT).exit_code == 0
     for path in (photos / "pool").iterdir():
         path.write_bytes(b"no image")
-    result = cli("show", "m.safetensors", "--public", "pool", "--out", "chosen.png")
+    result = cli("show", "m.safetensors", "--public", "pool", "--out", "chosen.html")
     assert result.exit_code == 4
     assert "cannot be read" in error_line(result)
-    assert not (photos / "chosen.png").exists()
-
-
-def test_large_images_on_a_sheet_do_not_fill_the_memory(photos, cli, monkeypatch):
-    train = ["train", "photos", "--encoder", "pixels", "--classes", "classes.txt", "--out", "m.safetensors"]
-    for path in (photos / "pool").iterdir():
-        with Image.open(io.BytesIO(path.read_bytes())) as image:
-            image.resize((800, 600)).save(path)
-    assert cli(*train, "--public", "pool", *SELECT).exit_code == 0
-    sizes = []
-    monkeypatch.setattr(
-        "dppl.statement.pictures.contact_sheet",
-        lambda rows: sizes.extend(image.size for _, row in rows for image in row) or b"",
-    )
-    assert cli("show", "m.safetensors", "--public", "pool", "--out", "chosen.png").exit_code == 0
-    assert sizes == [(96, 72)] * 6
+    assert not (photos / "chosen.html").exists()
 
 
 def test_a_lost_report_is_noticed_before_the_charge(mails, cli, error_line, interrupted):

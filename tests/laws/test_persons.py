@@ -126,7 +126,7 @@ def test_the_statement_is_for_persons_and_costs_the_same(kind):
     assert "other releases from records of the same persons, here or in other data sets" in str(guarantee)
     assert "other releases from the same records" not in str(guarantee)
     assert "further fits on records of the same persons add up" in str(words.in_short(guarantee))
-    assert f"whether {PERSON} was among" in guarantee.summary()
+    assert f"whether {PERSON} was in" in guarantee.summary()
 
 
 @each([kind for kind in SHARED_PERSONS if hasattr(kind.cls, "partial_fit")])

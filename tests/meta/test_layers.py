@@ -77,9 +77,7 @@ def test_imports_point_downwards(path):
 # Name the lab in a string, and import it when they are asked for what is there.
 NAMES_THE_LAB = {
     "cli/_request.py",  # its commands
-    # the figure of a plan
     "estimators/registry.py",  # its estimators
-    "statement/evidence.py",  # what reads results of experiments
 }
 
 

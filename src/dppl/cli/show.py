@@ -29,12 +29,7 @@ class Show:
     model: Path = argument("MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`.")
     json: bool = flag("Print JSON.")
     card: bool = flag("Print a model card: Markdown with YAML front matter, for a model hub.")
-    out: Path | None = option(
-        "FILE",
-        "Page to write: .html, .md or .json. With --public images a .png of those that the model selected, one row per "
-        "class.",
-        None,
-    )
+    out: Path | None = option("FILE", "Page to write: .html, .md or .json.", None)
     delta: float | None = option("D", "Another delta at which to give epsilon.", None)
     public: Path | None = option(
         "POOL",
@@ -44,9 +39,7 @@ class Show:
     read: list[str] = option(
         "NAME=VALUE", "How POOL is read, as by `dppl embed`; x names its column of texts or images.", ()
     )
-    results: list[Path] = option(
-        "FILE", "For the page: what `dppl evaluate --json` printed, or `dppl bench` wrote; one of each kind.", ()
-    )
+    results: Path | None = option("FILE", "For the page: what `dppl evaluate --json` printed.", None)
     ledger: str | None = option(
         "FILE", "For the page: ledger that paid for the model; only the account of its data set is shown.", None
     )
@@ -72,7 +65,7 @@ def show(request: Show) -> None:
       dppl show my.safetensors --out my.html --ledger ledger.db
       dppl show my.safetensors --out my.html --results test.json
       dppl show my.safetensors --public sentences.txt
-      dppl show my.safetensors --public photos/ --out chosen.png
+      dppl show my.safetensors --public photos/ --out my.html
     """
     model, delta, out, public = request.model, request.delta, request.out, request.public
     # What does not go together is said before anything is read or written.
@@ -87,17 +80,17 @@ def show(request: Show) -> None:
         raise ParameterError("--read goes with --public POOL; name it too.")
     if (request.results or request.ledger or request.by) and out is None:
         raise ParameterError("--results, --ledger and --by say what is on a page; add --out FILE.html.")
-    check_inputs(model, public, *request.results)
+    check_inputs(model, public, request.results)
     if out is not None:
-        if out.suffix.lower() not in _PAGES and not (public and out.suffix.lower() == ".png"):
-            raise ParameterError(f"--out must end in {', '.join(_PAGES)}, or with --public images in .png; got {out}.")
+        if out.suffix.lower() not in _PAGES:
+            raise ParameterError(f"--out must end in {', '.join(_PAGES)}; got {out}.")
         account = [] if request.ledger is None or "://" in request.ledger else [Path(request.ledger)]
-        check_output(out, (model, public, *request.results, *account), force=request.force)
+        check_output(out, (model, public, request.results, *account), force=request.force)
     pool = None if public is None else _pool(public, request.read)
-    if pool is not None and (out is None or out.suffix.lower() == ".png"):
-        _show_selected(model, pool, public, out, force=request.force)
-    elif out is not None:
+    if out is not None:
         _write_page(request, pool, out)
+    elif pool is not None:
+        _show_selected(model, pool)
     else:
         if delta is not None:
             _validate.open_unit(delta=delta)
@@ -185,28 +178,16 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
             screen.print(table)
 
 
-def _show_selected(file: Path, source: io.Source, public: Path | None, out: Path | None, *, force: bool) -> None:
-    """Print the public texts that a model selected, or draw the images."""
-    from dppl._files import write_atomically
+def _show_selected(file: Path, source: io.Source) -> None:
+    """Print the public texts that a model selected."""
     from dppl.statement.data import describe
-    from dppl.statement.pictures import contact_sheet, selected_items
+    from dppl.statement.pictures import selected_items
 
-    if (source.modality == "image") != (out is not None):
-        raise ParameterError(
-            f"{public} holds images; add --out FILE.png to draw those that were selected."
-            if out is None
-            else f"{public} holds texts, which are printed; leave --out out."
-        )
-    assert public is not None
-    selected = selected_items(describe(file), source, public)
-    rows = [(name, [item for _, item in items]) for name, items in selected]
-    if out is not None:
-        write_atomically(out, contact_sheet(rows), overwrite=force)
-        typer.echo(f"Selected images: {printable(out)}")
-        return
+    if source.modality == "image":
+        raise ParameterError("--public holds images; add --out FILE.html for a page with those that were selected.")
     table = Table("class", "selected public texts")
-    for name, texts in rows:
-        table.add_row(printable(name), _lines(texts))
+    for name, items in selected_items(describe(file), source, Path("the pool")):
+        table.add_row(printable(name), _lines(text for _, text in items))
     console().print(table)
 
 

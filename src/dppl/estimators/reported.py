@@ -17,20 +17,19 @@ class Reported:
         def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
             """Write the released model to one file."""
 
-    def report(self, *, results: Any = (), ledger: Any = None, public: Any = None, by: str | None = None) -> Any:
+    def report(self, *, results: Any = None, ledger: Any = None, public: Any = None, by: str | None = None) -> Any:
         """Return the report of the released model, which notebooks show: what it does and promises, how to check it.
 
         Parameters
         ----------
-        results : path, mapping or sequence of them, default=()
-            Files of `dppl evaluate --json`, and of `dppl bench`. What they say is not
-            covered by the guarantee.
+        results : path or mapping, default=None
+            What `dppl evaluate --json` printed. It is not covered by the guarantee.
         ledger : Ledger or path, default=None
-            That paid for the model.
+            The ledger that paid for the model.
         public : path, default=None
             Public images or texts among which the model selected.
         by : str, default=None
-            Who made the model, as the report shall say.
+            Who made the model, for the reader.
 
         Returns
         -------

@@ -32,8 +32,8 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None, licens
     sha256 : str, default=None
         Hash of the model file.
     license : str, default="unknown"
-        Under which the model is published, as model hubs abbreviate it, such as ``"apache-2.0"``. The encoder's own may
-        bind it too.
+        The licence of the model, as model hubs abbreviate it, such as ``"apache-2.0"``. The encoder's own may bind it
+        too.
 
     Returns
     -------
@@ -42,42 +42,28 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None, licens
     """
     from dppl.statement.rendering import rendered  # here, because templates are needed by nothing else
 
-    guarantee, uri = description["guarantee"], uri_of(description["encoder"])
-    promise, said = Guarantee.from_dict(guarantee), content(description, sha256=sha256 or "not computed")
-    described = zip(description["classes"], said["model"]["descriptions"] or (), strict=False)
-    texts = [f"{name}: {' / '.join(some)}" for name, some in described if some]
+    said, uri = content(description, sha256=sha256 or "not computed"), uri_of(description["encoder"])
+    texts = zip(said["model"]["classes"], said["model"]["descriptions"] or (), strict=False)
     return rendered(
         "dppl.statement",
         "card.md",
-        description=description,
+        model=said["model"],
         guarantee=said["guarantee"],
-        front_matter=_front_matter(description, promise, sha256, license),
+        ledger=description["guarantee"]["ledger_entry"],
+        front_matter=_front_matter(description, sha256, license),
         task=task_of(description),
         features=description.get("lattice", {}).get("n_features"),
         uri=uri,
         # Code is named by whoever runs it, and never by a model file alone.
         network=f" --encoder {shlex.quote(uri)}" if uri and is_code(uri) else "",
-        promise=[
-            ("notion", guarantee["notion"]),
-            *guarantee["budget"].items(),
-            ("unit", words.protected(promise)),
-            ("adjacency", f"{guarantee['adjacency']}: {guarantee['neighbours']}"),
-            ("randomness", "operating system" if guarantee["fit_for_release"] else "seeded: NOT FOR RELEASE"),
-            ("accounting", "of exactly what was drawn" if guarantee["exact"] else "approximate: RESEARCH USE"),
-            ("ledger", guarantee["ledger_entry"] or "none"),
-        ],
-        model=[
-            *said["model"]["facts"],
-            ("classes", words.listed(description["classes"], _MOST_CLASSES)),
-            *([("public descriptions", words.listed(texts, _MOST_CLASSES))] if texts else []),
-            ("file sha256", said["model"]["sha256"]),
-        ],
+        classes=words.listed(said["model"]["classes"], _MOST_CLASSES),
+        texts=words.listed([f"{name}: {' / '.join(some)}" for name, some in texts if some], _MOST_CLASSES),
     )
 
 
-def _front_matter(description: dict[str, Any], promise: Guarantee, sha256: str | None, license: str) -> str:
+def _front_matter(description: dict[str, Any], sha256: str | None, license: str) -> str:
     """Return what hubs read, with mu and one epsilon that the releases imply, so that machines can compare models."""
-    guarantee, implied = description["guarantee"], promise.implied()
+    guarantee, implied = description["guarantee"], Guarantee.from_dict(description["guarantee"]).implied()
     # The encoder's name on the hub, if its URI says one.
     scheme, name = scheme_of(description["encoder"]), uri_of(description["encoder"]).partition("?")[0].partition(":")[2]
     base = name if scheme in ("hf", "st") and name.count("/") == 1 else _HUB_NAMES.get(scheme)

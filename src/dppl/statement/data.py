@@ -19,10 +19,9 @@ from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.registry import BY_METHOD, BY_NAME
 from dppl.finetune.model_file import describe as describe_finetuned
 from dppl.finetune.model_file import is_finetuned
-from dppl.kernel.privacy import ApproxDP, Guarantee
+from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.statement import words
-from dppl.statement.words import figures, in_a_row, in_words, rounded_down
 
 __all__ = ["FORMAT", "account_of", "content", "describe", "scheme_of", "task_of", "uri_of"]
 
@@ -50,19 +49,18 @@ def content(
     *,
     sha256: str,
     file: str = "model.safetensors",
+    delta: float | None = None,
     by: str | None = None,
     evaluation: Mapping[str, Any] | None = None,
-    accuracy: Mapping[str, Any] | None = None,
     ledger: Mapping[str, Any] | None = None,
     gallery: Mapping[str, Any] | None = None,
-    delta: float | None = None,
 ) -> dict[str, Any]:
     """Return what is known of a model from its file, and from what its publisher measured and paid.
 
     The numbers hold the epsilon at one more `delta`, if there is one.
     """
     guarantee = Guarantee.from_dict(description["guarantee"])
-    # Ids of the public rows that a model selected for each class, or else their positions.
+    # IDs of the public rows that a model selected for each class, or else their positions.
     selected = description.get("public_ids") or description.get("public_indices")
     title, item = _TASKS[task_of(description)]
     return {
@@ -101,14 +99,13 @@ def content(
                     "parameters": words.noise(release),
                     "cost": [f"{name} = {rounded_up(value)}" for name, value in release.cost.items()],
                 }
-                for release, times in in_a_row(guarantee.releases)
+                for release, times in words.in_a_row(guarantee.releases)
             ],
             "details": [[heading, list(items)] for heading, items in words.details(guarantee)],
         },
-        "ledger": None if ledger is None else dict(ledger),
-        "accuracy": None if accuracy is None else dict(accuracy),
-        "evaluation": None if evaluation is None else dict(evaluation),
-        "gallery": None if gallery is None else dict(gallery),
+        "ledger": ledger,
+        "evaluation": evaluation,
+        "gallery": gallery,
         "checks": _checks(description, guarantee, file, ledger is not None),
     }
 
@@ -118,54 +115,43 @@ def _does(description: Mapping[str, Any], item: str) -> str:
     n_classes = f"{len(description['classes']):,}"
     entry = BY_NAME.get(description["estimator"])
     method = description["estimator"] if entry is None or entry.label is None else entry.label
-    encoder = description["encoder"]
-    named = "a public encoder that the file does not name" if encoder is None else in_short(encoder)
-    # Fine-tuned networks have no lattice: what they take are images.
-    if "lattice" not in description:
-        network = "which the file does not name" if encoder is None else named
+    encoder = "not named in the file" if description["encoder"] is None else in_short(description["encoder"])
+    if "lattice" not in description:  # a fine-tuned network, which takes images
         return (
-            f"It gives {item} one of {n_classes} classes. {description['n_trained']:,} weights of a public network "
-            f"({network}) were trained on private records; all others are as they were published."
+            f"It assigns {item} one of {n_classes} classes. {description['n_trained']:,} weights of a public network "
+            f"({encoder}) were trained on private records; all others are as published."
         )
     width = description["lattice"]["n_features"]
     if item == "an embedding":
         return (
-            f"It takes embeddings of {width} numbers, by {named}, and gives each one of {n_classes} classes. "
+            f"It assigns one of {n_classes} classes to embeddings of {width} numbers, by a public encoder ({encoder}). "
             f"Method: {method}."
         )
     return (
-        f"It gives {item} one of {n_classes} classes. The frozen public encoder {named} turns {item} into {width} "
-        f"numbers; what they mean was learned from private records. Method: {method}."
+        f"It assigns {item} one of {n_classes} classes. A frozen public encoder ({encoder}) turns {item} into {width} "
+        f"numbers; how they map to classes was learned from private records. Method: {method}."
     )
 
 
 def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[str]]:
     """Say what the model is, and who made it with what, as names and values."""
+    facts: dict[str, Any] = {"estimator": description["estimator"]}
     if "lattice" in description:
         width, pool = description["lattice"]["n_features"], description["lattice"]["pool"]
-        kind = [("features", width if pool == 1 else f"{width}, {width // pool} after the public map")]
-    else:  # a public network, some of whose weights it replaces
-        kind = [
-            ("trained weights", description["n_trained"]),
-            ("steps", description["n_steps"]),
-            ("noise multiplier", f"{description['noise_multiplier']:.6g}"),
-            ("digest of the network", description["module"]),
-        ]
+        facts["features"] = width if pool == 1 else f"{width}, {width // pool} after the public map"
+    else:
+        facts["trained weights"] = description["n_trained"]
+        facts["steps"] = description["n_steps"]
+        facts["noise multiplier"] = f"{description['noise_multiplier']:.6g}"
+        facts["digest of the network"] = description["module"]
     if "examples" in description:
-        kept = ExamplesKept.from_dict(description["examples"], len(description["classes"]))
-        kind.append(("public examples", kept))
-    rows = [
-        ("estimator", description["estimator"]),
-        *kind,
-        ("encoder", "not named" if description["encoder"] is None else in_short(description["encoder"])),
-        ("written by", description["written_by"]),
-        ("software", ", ".join(f"{name} {version}" for name, version in sorted(guarantee.software.items()))),
-        *(
-            (name.replace("_", " "), value)
-            for name, value in sorted(description["parameters"].items())
-            if value is not None  # the default, which says nothing
-        ),
-    ]
+        facts["public examples"] = ExamplesKept.from_dict(description["examples"], len(description["classes"]))
+    facts["encoder"] = "not named" if description["encoder"] is None else in_short(description["encoder"])
+    facts["written by"] = description["written_by"]
+    facts["software"] = ", ".join(f"{name} {version}" for name, version in sorted(guarantee.software.items()))
+    # None is the default of a parameter, which says nothing.
+    given = {name: value for name, value in sorted(description["parameters"].items()) if value is not None}
+    rows = [*facts.items(), *((name.replace("_", " "), value) for name, value in given.items())]
     return [[name, str(value)[:_LETTERS]] for name, value in rows]
 
 
@@ -173,8 +159,8 @@ def _checks(description: Mapping[str, Any], guarantee: Guarantee, file: str, pai
     """Return how a reader checks what the page says: what for, and the command."""
     name = shlex.quote(file)
     checks = [
-        ("The file is the one that this page is about", f"sha256sum {name}"),
-        ("Everything that it promises, recomputed from its releases", f"dppl show {name}"),
+        ("The file is the one that this page describes", f"sha256sum {name}"),
+        ("Everything it promises, recomputed from its releases", f"dppl show {name}"),
         ("The same for programs, in the form of docs/statement.schema.json", f"dppl show {name} --json"),
     ]
     if paid:
@@ -184,13 +170,13 @@ def _checks(description: Mapping[str, Any], guarantee: Guarantee, file: str, pai
     if entry is not None and entry.method in BY_METHOD and any(budget.values()):
         cost = [f"--{name} {value:g}".replace("e-0", "e-") for name, value in budget.items() if value]
         relation = [] if guarantee.adjacency == "add-remove" else [f"--options adjacency={guarantee.adjacency}"]
-        command = " ".join(["dppl audit", entry.method, *cost, *relation])
-        checks.append(("What the method leaks on worst-case data", command))
+        what = "An audit of the method, which measures a lower bound on its loss and can only refute the promise"
+        checks.append((what, " ".join(["dppl audit", entry.method, *cost, *relation])))
     return [{"what": what, "command": command} for what, command in checks]
 
 
 def uri_of(encoder: str | None) -> str:
-    """Return the address of an encoder from its fingerprint; nothing where there is none."""
+    """Return the address of an encoder from its fingerprint; empty if there is none."""
     try:
         return "" if encoder is None else Fingerprint.parse(encoder).uri
     except InputError:
@@ -203,7 +189,7 @@ def scheme_of(encoder: str | None) -> str:
 
 
 def task_of(description: Mapping[str, Any]) -> str:
-    """Return what hubs call the task: of a model whose encoder does not say it, that of rows of numbers."""
+    """Return what hubs call the task; a model whose encoder does not say it classifies rows of numbers."""
     if "lattice" not in description:
         return "image-classification"
     scheme = scheme_of(description["encoder"])
@@ -211,7 +197,7 @@ def task_of(description: Mapping[str, Any]) -> str:
 
 
 def account_of(books: Iterable[Mapping[str, Any]], entry: str | None, sha256: str) -> dict[str, Any]:
-    """Return the account that paid for a model. Accounts of other data sets stay out.
+    """Return the account that paid for a model, and nothing of the accounts of other data sets.
 
     It is the one that holds the charge `entry`, or, where the guarantee names none, the hash of the model file.
     """
@@ -221,37 +207,21 @@ def account_of(books: Iterable[Mapping[str, Any]], entry: str | None, sha256: st
             same_file = release["model_sha256"] == sha256
             names_it = entry == f"{book['dataset']}, release {release['number']}"
             if names_it or (entry is None and same_file):
+                charges = [
+                    {
+                        **{name: one[name] for name in ("number", "estimator", "mechanism", "status")},
+                        "date": one["charged_at"].partition("T")[0],
+                        "cost": words.figures(one["cost"]),
+                    }
+                    for one in book["releases"]
+                ]
                 return {
                     **{name: book[name] for name in ("dataset", "adjacency", "unit", "accounting")},
                     "number": release["number"],
                     "same_file": same_file,
-                    "budget": in_words(book["budget"]),
-                    "spent": in_words(book["spent"]),
-                    "left": rounded_down(book["left"], book["budget"]),
-                    "share": _share(book["spent"], book["budget"]),
-                    "releases": [
-                        {
-                            **{name: one[name] for name in ("number", "estimator", "mechanism", "status")},
-                            "date": one["charged_at"].partition("T")[0],
-                            "cost": figures(one["cost"]),
-                        }
-                        for one in book["releases"]
-                    ],
+                    "budget": words.in_words(book["budget"]),
+                    "spent": words.in_words(book["spent"]),
+                    "left": words.rounded_down(book["left"], book["budget"]),
+                    "releases": charges,
                 }
     raise InputError("no account of the ledger paid for this model; name the ledger that did.")
-
-
-def _share(spent: Mapping[str, float], budget: Mapping[str, float]) -> float:
-    """Return how much of a budget is spent, in what adds up: squares of mu, and else the parameter itself.
-
-    Of (ε, δ) that is the mu that it allows.
-    """
-    name = next(iter(budget))
-    if not spent[name]:
-        return 0.0
-    if "delta" in budget:
-        # The squares of what both allow in Gaussian noise are in proportion to what they spend.
-        mus = [ApproxDP(one[name], budget["delta"]).gaussian_allowance().mu for one in (spent, budget)]
-        return _share({"mu": mus[0]}, {"mu": mus[1]})
-    share = spent[name] / budget[name]
-    return min(share**2 if name == "mu" else share, 1.0)

@@ -1,4 +1,4 @@
-r"""Jinja templates and their filters, with texts of others escaped: a page is one file without scripts or network.
+r"""Jinja templates and their filters, with foreign text escaped: a page is one file without scripts or network.
 
 Examples
 --------
@@ -21,37 +21,24 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-__all__ = ["at_most", "breakable", "markdown_table", "markdown_text", "percent", "rendered", "short"]
+__all__ = ["at_most", "markdown_table", "markdown_text", "name", "percent", "rendered", "short"]
 
 _MARKS = re.compile(r"([\\`*_\[\]|~])")
-# Blanks in what people read at which no line may end: before a unit, and between a symbol and its value. What the first
-# line matches is left alone: tags, names, and what is drawn or to be pasted.
-_BLANKS = re.compile(
-    r"<(style|pre|code|svg|bdi)\b.*?</\1>|<[^>]*>"
-    r"|(?<=\d) (?=(?:%|[kMG]i?B\b))"
-    r"| (?==\s[\d.])|(?<=\s=) (?=[\d.])"
-    r"|(?:(?<=\bmu)|(?<=\brho)|(?<=\bepsilon)|(?<=\bdelta)|(?<=\bIR)) (?=[\d.])",
-    re.DOTALL,
-)
 _LETTERS = 60  # of a name on a page
 
 
 def rendered(package: str, template: str, **values: Any) -> str:
     """Fill a template of a package, which can import ``parts.html`` and extend ``page.html``.
 
-    Texts are escaped in .html, and in .md where the filter ``md`` is used.
+    Text is escaped in .html, and in .md where the filter ``md`` is used.
     """
-    page = _environment(package).get_template(template).render(**values)
-    if not template.endswith(".html"):
-        return page
-    return _BLANKS.sub(lambda match: "\N{NO-BREAK SPACE}" if match[0] == " " else match[0], page)
+    return _environment(package).get_template(template).render(**values)
 
 
 @cache
 def _environment(package: str) -> Environment:
-    loader = ChoiceLoader([PackageLoader(package), PackageLoader("dppl.statement")])
     environment = Environment(
-        loader=loader,
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("dppl.statement")]),
         autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -60,7 +47,7 @@ def _environment(package: str) -> Environment:
     environment.filters |= {
         "md": markdown_text,
         "md_table": markdown_table,
-        "breakable": breakable,
+        "name": name,
         "short": short,
         "percent": percent,
         "at_most": at_most,
@@ -69,7 +56,7 @@ def _environment(package: str) -> Environment:
 
 
 def markdown_text(value: Any) -> str:
-    """Keep a text on its line, inside its cell, and without markup, links or images, which a hub would load."""
+    """Keep text on its line, inside its cell, and without markup, links or images, which a hub would load."""
     text = "".join(char if char.isprintable() else " " for char in str(value))
     return _MARKS.sub(r"\\\1", text.replace("&", "&amp;")).replace("<", "&lt;")
 
@@ -80,18 +67,19 @@ def markdown_table(rows: Iterable[Sequence[Any]], header: Sequence[str] = ("", "
     return "\n".join([*lines, *(f"| {' | '.join(map(markdown_text, row))} |" for row in rows)])
 
 
-def breakable(name: str) -> Markup:
-    """Let the lines of a name end at its underscores.
+def name(text: str) -> Markup:
+    """Write the name of a class, in its own direction, whose lines may end at its underscores.
 
-    >>> breakable("a_b < c")
-    Markup('a_<wbr>b &lt; c')
+    >>> name("a_b < c")
+    Markup('<bdi dir="auto">a_<wbr>b &lt; c</bdi>')
     """
-    return escape(name).replace("_", Markup("_<wbr>"))
+    return Markup('<bdi dir="auto">{}</bdi>').format(escape(short(text)).replace("_", Markup("_<wbr>")))
 
 
-def short(name: str) -> str:
-    """Cut a long name; the JSON form has all of it."""
-    return name if len(name) <= _LETTERS else name[: _LETTERS - 1] + "…"
+def short(text: str) -> str:
+    """Cut a long name in its middle, since names often begin or end alike; the JSON form has all of it."""
+    half = _LETTERS // 2
+    return text if len(text) <= _LETTERS else f"{text[: half - 1]}…{text[-half:]}"
 
 
 def percent(share: float | None) -> str:

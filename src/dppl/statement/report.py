@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
@@ -17,16 +17,15 @@ from dppl.estimators.reported import Reported
 from dppl.io import Source, open_source
 from dppl.io.sources import holds_embeddings
 from dppl.statement.data import FORMAT, account_of, content, describe
-from dppl.statement.evidence import accuracy_over_budget, evaluation_of, read_evidence
+from dppl.statement.evidence import evaluation_of, read_evaluation
 from dppl.statement.pictures import gallery_of, selected_items
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
 
-__all__ = ["Report", "Results", "make_report"]
+__all__ = ["Report", "make_report"]
 
 _Path: TypeAlias = str | os.PathLike[str]
-Results: TypeAlias = _Path | Mapping[str, Any]
 
 
 class Report:
@@ -51,8 +50,6 @@ class Report:
     >>> report = model.report()
     >>> Report(report.dict()).html() == report.html()
     True
-    >>> report.dict()["model"]["classes"]
-    ['a', 'b']
     """
 
     def __init__(self, content: dict[str, Any]) -> None:
@@ -71,15 +68,21 @@ class Report:
 
     def markdown(self) -> str:
         """Return the report as Markdown, without charts and images."""
-        return _rendered("report.md", self._content)
+        return self._render("report.md")
 
     def html(self) -> str:
         """Return one page of HTML with everything inside: no script, no network, light and dark, and for print."""
-        return _rendered("page_of_report.html", self._content, top=1)
+        return self._render("page_of_report.html", top=1)
 
     def html_snippet(self) -> str:
         """Return the same as a part of another page, with its style."""
-        return _rendered("snippet.html", self._content, top=2)
+        return self._render("snippet.html", top=2)
+
+    def _render(self, template: str, **values: Any) -> str:
+        from dppl.statement.rendering import rendered  # here, so that making a report needs no templates
+        from dppl.statement.view import view
+
+        return rendered("dppl.statement", template, **self._content, **values, view=view(self._content))
 
     def __repr__(self) -> str:
         return f"<Report: {self._content['title']}; html(), markdown(), json() and dict() have it>"
@@ -89,17 +92,10 @@ class Report:
         return self.html_snippet()
 
 
-def _rendered(template: str, content: dict[str, Any], **values: Any) -> str:
-    from dppl.statement.rendering import rendered  # here, so that making a report needs no templates
-    from dppl.statement.view import view
-
-    return rendered("dppl.statement", template, **content, **values, view=view(content))
-
-
 def make_report(
     model: Reported | _Path,
     *,
-    results: Results | Sequence[Results] = (),
+    results: Mapping[str, Any] | _Path | None = None,
     ledger: Ledger | _Path | None = None,
     public: Source | _Path | None = None,
     by: str | None = None,
@@ -110,15 +106,14 @@ def make_report(
     ----------
     model : classifier or path
         A fitted one of dppl, such as `SoftmaxPrototypes`, `PrivateClassifier` or `SparseFinetuner`, or its file.
-    results : path, mapping or sequence of them, default=()
-        Files of `dppl evaluate --json` and of `dppl bench`, or what the first prints. At
-        most one evaluation and one experiment.
+    results : path or mapping, default=None
+        What `dppl evaluate --json` printed, or a file of it.
     ledger : Ledger or path or str, default=None
-        That paid for the model; of a path or URL only its account is shown.
+        The ledger that paid for the model; only the account of its data set is shown.
     public : Source or path, default=None
         Public images or texts among which the model selected.
     by : str, default=None
-        Who made the model, as the report shall say.
+        Who made the model, for the reader.
 
     Returns
     -------
@@ -140,63 +135,34 @@ def make_report(
     A model holds nothing private, and neither does a report of it alone. What `results` say was measured by its maker;
     if that was on private records, the report must not be published.
     """
-    description, digest, file = _of_file(Path(model)) if isinstance(model, str | os.PathLike) else _of_model(model)
-    evaluation = accuracy = None
-    for one in [results] if isinstance(results, str | os.PathLike | Mapping) else results:
-        evidence, name = (one, "") if isinstance(one, Mapping) else (read_evidence(Path(one)), Path(one).name)
-        if isinstance(evidence, Mapping):
-            if evaluation is not None:
-                raise ParameterError("results must hold one evaluation at most; got two.")
-            evaluation = evaluation_of(evidence, description["classes"])
-        else:
-            if accuracy is not None:
-                raise ParameterError("results must hold one experiment at most; got two.")
-            accuracy = accuracy_over_budget(evidence, description["estimator"], name)
-    return Report(
-        content(
-            description,
-            sha256=digest,
-            file=file,
-            by=by,
-            evaluation=evaluation,
-            accuracy=accuracy,
-            ledger=None if ledger is None else _account(ledger, description, digest),
-            gallery=None if public is None else _gallery(description, public),
-        )
-    )
-
-
-def _of_file(path: Path) -> tuple[dict[str, Any], str, str]:
-    return describe(path), sha256(path.read_bytes()).hexdigest(), path.name
-
-
-def _of_model(model: Reported) -> tuple[dict[str, Any], str, str]:
-    """Return what its file says, and the hash, as if it were saved."""
-    if not isinstance(model, Reported):
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        description, digest, file = describe(path), sha256(path.read_bytes()).hexdigest(), path.name
+    elif isinstance(model, Reported):
+        # The report is of the file that a reader gets, so the model is written as `save` writes it, and read back.
+        with TemporaryDirectory() as folder:
+            model.save(path := Path(folder) / "model.safetensors")
+            description, digest, file = describe(path), sha256(path.read_bytes()).hexdigest(), path.name
+    else:
         raise ParameterError(
             f"must be a fitted classifier of dppl, or its file; got {type(model).__name__}.", parameter="model"
         )
-    # The report is of the file that a reader gets, so the model is written as `save` writes it, and read back.
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "model.safetensors"
-        model.save(path)
-        return _of_file(path)
+    known: dict[str, Any] = {"by": by}
+    if results is not None:
+        evaluation = results if isinstance(results, Mapping) else read_evaluation(Path(results))
+        known["evaluation"] = evaluation_of(evaluation, description["classes"])
+    if ledger is not None:
+        if isinstance(ledger, str | os.PathLike):
+            from dppl.kernel.privacy.ledger import accounts  # here, because the database comes with it
 
-
-def _account(ledger: Ledger | _Path, description: Mapping[str, Any], digest: str) -> dict[str, Any]:
-    """Return the account that paid. A ledger may hold those of other data sets, which must not reach the page."""
-    if isinstance(ledger, str | os.PathLike):
-        from dppl.kernel.privacy.ledger import accounts  # here, because the database comes with it
-
-        books = [account.to_dict() for account in accounts(ledger)]
-    else:
-        books = [ledger.to_dict()]
-    return account_of(books, description["guarantee"]["ledger_entry"], digest)
-
-
-def _gallery(description: Mapping[str, Any], public: Source | _Path) -> dict[str, Any]:
-    if isinstance(public, str | os.PathLike):
-        if holds_embeddings(Path(public)):
-            raise ParameterError("must be the images or texts themselves; got embeddings of them.", parameter="public")
-        public = open_source(Path(public))
-    return gallery_of(selected_items(description, public, Path("the pool")), public.modality)
+            books = [account.to_dict() for account in accounts(ledger)]
+        else:
+            books = [ledger.to_dict()]
+        known["ledger"] = account_of(books, description["guarantee"]["ledger_entry"], digest)
+    if public is not None:
+        if isinstance(public, str | os.PathLike):
+            if holds_embeddings(Path(public)):
+                raise ParameterError("must be the images or texts themselves; got embeddings.", parameter="public")
+            public = open_source(Path(public))
+        known["gallery"] = gallery_of(selected_items(description, public, Path("the pool")), public.modality)
+    return Report(content(description, sha256=digest, file=file, **known))

@@ -14,34 +14,32 @@ from dppl.kernel.privacy.guarantee import NEIGHBOURS, PERSON, RECORD, Guarantee,
 
 _COSTS = ("mu", "rho", "epsilon", "delta", "rho_per_run", "mean_runs")
 NOTHING_RELEASED = "Nothing was released from private records: the model is a function of public inputs alone."
-
-
-def protected(guarantee: Guarantee) -> str:
-    """Return the unit, and what a promise about it is to whoever is more than that."""
-    less = "; a person with several is protected less, the more they have"
-    return guarantee.unit + less * (guarantee.unit == RECORD)
+_SEEDED = (
+    "NOT FOR RELEASE: the noise came from a seed, so anyone who guesses the seed can subtract it. Fit again without a "
+    "seed before publishing."
+)
+_RESEARCH = "RESEARCH USE: the noise that was drawn is not exactly the noise that was accounted; see Not covered."
 
 
 def summary(guarantee: Guarantee, delta: float | None = None) -> str:
     """Return the statement in one short paragraph, with the epsilon at `delta`, which is the usual one by default."""
-    return " ".join([*_warnings(guarantee), _headline(guarantee, guarantee.usual_delta if delta is None else delta)])
+    delta = guarantee.usual_delta if delta is None else delta
+    return " ".join([*_warnings(guarantee), _headline(guarantee, delta)])
 
 
 def statement(guarantee: Guarantee) -> str:
     """Return everything as one text."""
-    # Equal releases in a row, such as the steps of a stream, are said once.
-    released = "; ".join(_release_in_words(release, times) for release, times in in_a_row(guarantee.releases))
+    released = "; ".join(_release(release, times) for release, times in in_a_row(guarantee.releases))
     rest = (f"{heading}: {'; '.join(items)}." for heading, items in details(guarantee))
-    said = [f"Released: {released}."] if released else []
-    return " ".join([summary(guarantee), *said, *rest])
+    return " ".join([summary(guarantee), *([f"Released: {released}."] if released else []), *rest])
 
 
 def in_short(guarantee: Guarantee) -> list[tuple[str, str]]:
-    """Return the guarantee in four lines, as headings with texts: what, of whom, on what it rests, what to remember."""
+    """Return the guarantee in four lines: what is promised, to whom, on which assumptions, and what to remember."""
     promise = NOTHING_RELEASED
     if guarantee.releases:
-        both, guess = views(guarantee, guarantee.usual_delta), _percent(guarantee.best_guess())
-        promise = f"{both}; a guess of membership is right in at most {guess} of cases."
+        views, guess = _views(guarantee, guarantee.usual_delta), _percent(guarantee.best_guess())
+        promise = f"{views}; a guess of membership is right in at most {guess} of cases."
     same = "records of the same persons" if guarantee.unit == PERSON else "the same records"
     return [
         ("Guarantee", " ".join([*_warnings(guarantee), promise])),
@@ -53,27 +51,21 @@ def in_short(guarantee: Guarantee) -> list[tuple[str, str]]:
 
 def table(guarantee: Guarantee, delta: float | None = None) -> list[tuple[str, str]]:
     """Return the numbers as pairs of texts, with the epsilon at one more `delta` if there is one."""
-    implied = guarantee.implied(delta)
-    # Releases without a cost in Gaussian DP, such as sums over samples, imply no mu.
-    mu = [] if implied["mu"] is None else [("mu, Gaussian DP", rounded_up(implied["mu"], 4))]
-    pure = guarantee.pure_epsilon
-    return [
-        *([] if pure is None else [("epsilon, pure DP", rounded_up(pure, 4))]),
-        *mu,
-        *((f"epsilon at delta = {rounded_up(at['delta'])}", rounded_up(at["epsilon"], 4)) for at in implied["epsilon"]),
-        ("membership guess is right", f"at most {_percent(implied['best_guess'])}"),
-        *(
-            (
-                f"true positive rate at {100 * test['false_positive_rate']:g} % false positive rate",
-                f"at most {_thousandths(test['true_positive_rate']) / 10:g} %",
-            )
-            for test in implied["tests"]
-        ),
-    ]
+    implied, pure = guarantee.implied(delta), guarantee.pure_epsilon
+    rows = [] if pure is None else [("epsilon, pure DP", rounded_up(pure, 4))]
+    if implied["mu"] is not None:  # sums over samples, for example, have no cost in Gaussian DP
+        rows.append(("mu, Gaussian DP", rounded_up(implied["mu"], 4)))
+    for at in implied["epsilon"]:
+        rows.append((f"epsilon at delta = {rounded_up(at['delta'])}", rounded_up(at["epsilon"], 4)))
+    rows.append(("membership guess is right", f"at most {_percent(implied['best_guess'])}"))
+    for test in implied["tests"]:
+        name = f"true positive rate at {100 * test['false_positive_rate']:g} % false positive rate"
+        rows.append((name, f"at most {_thousandths(test['true_positive_rate']) / 10:g} %"))
+    return rows
 
 
 def details(guarantee: Guarantee) -> list[tuple[str, tuple[str, ...]]]:
-    """Return what it rests on and does not cover, as headings with items."""
+    """Return what the guarantee rests on and does not cover, as headings with items."""
     made = ", ".join(f"{name} {version}" for name, version in sorted(guarantee.software.items()))
     details = [
         ("Protected", (protected(guarantee),)),
@@ -87,25 +79,32 @@ def details(guarantee: Guarantee) -> list[tuple[str, tuple[str, ...]]]:
     return [(heading, items) for heading, items in details if items]
 
 
+def protected(guarantee: Guarantee) -> str:
+    """Return the unit of privacy, and what that means for a person with several records."""
+    less = "; a person with several records is protected less, the more they have"
+    return guarantee.unit + less * (guarantee.unit == RECORD)
+
+
 def in_a_row(releases: Iterable[Release]) -> list[tuple[Release, int]]:
-    """Return each release with the number of equal ones that follow each other."""
+    """Return each release with the number of equal ones that follow each other, such as the steps of a stream."""
     return [(release, len(list(equal))) for release, equal in groupby(releases)]
 
 
 def sensitivity(release: Release) -> str:
     """Return the sensitivity with its unit."""
-    return measured(release, rounded_up(release.sensitivity))
+    return _with_unit(release, rounded_up(release.sensitivity))
 
 
 def noise(release: Release) -> list[str]:
-    """Return the parameters of the noise, lengths among them with their unit, such as "noise_std = 2.5 records"."""
-    # A file orders parameters by name, so they are put in one order here.
-    named = [(name, f"{value:.6g}") for name, value in sorted(release.parameters.items(), key=_in_order)]
-    return [f"{name} = {measured(release, text) if name.endswith('noise_std') else text}" for name, text in named]
+    """Return the parameters of the noise, lengths with their unit, such as "noise_std = 2.5 records"."""
+    # A file orders parameters by name; here share_2 comes before share_10.
+    named = sorted(release.parameters.items(), key=lambda item: re.sub(r"\d+", lambda n: n[0].zfill(9), item[0]))
+    texts = [(name, f"{value:.6g}") for name, value in named]
+    return [f"{name} = {_with_unit(release, text) if name.endswith('noise_std') else text}" for name, text in texts]
 
 
-def measured(release: Release, length: str) -> str:
-    """Return a sensitivity or noise with its unit, where the norm does not say it: what is released is integers."""
+def _with_unit(release: Release, length: str) -> str:
+    """Return a sensitivity or noise with its unit where the norm does not say it: integers are released."""
     if not release.mechanism.startswith("rounded Gaussian"):
         return length
     counted = re.match(r"number of (?:rows of |long )?(\w+)", release.statistic)
@@ -114,16 +113,12 @@ def measured(release: Release, length: str) -> str:
 
 
 def _warnings(guarantee: Guarantee) -> list[str]:
-    seeded = (
-        "NOT FOR RELEASE: the noise came from a seed, so anyone who guesses it can take the noise out again. Fit "
-        "once more without a seed before publishing."
-    )
-    research = "RESEARCH USE: what was drawn is not exactly what the accounting speaks of; see what is not covered."
-    return [seeded] * (bool(guarantee.releases) and not guarantee.fit_for_release) + [research] * (not guarantee.exact)
+    seeded = bool(guarantee.releases) and not guarantee.fit_for_release
+    return [_SEEDED] * seeded + [_RESEARCH] * (not guarantee.exact)
 
 
-def views(guarantee: Guarantee, delta: float) -> str:
-    """Return what was drawn as epsilon and as mu, such as "epsilon = 1 at delta = 1e-6 (mu = 0.2368)"."""
+def _views(guarantee: Guarantee, delta: float) -> str:
+    """Return the loss as epsilon and as mu, such as "epsilon = 1 at delta = 1e-6 (mu = 0.2368)"."""
     epsilon = f"epsilon = {rounded_up(guarantee.epsilon(delta), 4)} at delta = {rounded_up(delta)}"
     pure = guarantee.pure_epsilon
     first, *rest = [epsilon] if pure is None else [f"epsilon = {rounded_up(pure, 4)}, pure DP", epsilon]
@@ -135,17 +130,14 @@ def views(guarantee: Guarantee, delta: float) -> str:
 def _headline(guarantee: Guarantee, delta: float) -> str:
     if not guarantee.releases:
         return NOTHING_RELEASED
-    which = (
-        f"whether {guarantee.unit} was among"
-        if guarantee.adjacency == "add-remove"
-        else f"which of two choices for {guarantee.unit} was among"
-    )
+    added = guarantee.adjacency == "add-remove"
+    which = f"whether {guarantee.unit} was in" if added else f"which of two choices for {guarantee.unit} was in"
     n_models = guarantee.n_models
     released = "the released model" if n_models == 1 else f"the models released after each of {n_models} tasks"
     return (
-        f"Differentially private: {views(guarantee, delta)}. Whoever sees {released} can tell only to a bounded degree "
-        f"{which} the training data. Someone who guesses this, both being equally likely beforehand, is right in at "
-        f"most {_percent(guarantee.best_guess())} of cases, whatever else they know."
+        f"Differentially private: {_views(guarantee, delta)}. Someone who sees {released} learns only a bounded amount "
+        f"about {which} the training data. A guess, with both equally likely beforehand, is right in at most "
+        f"{_percent(guarantee.best_guess())} of cases, whatever else the guesser knows."
     )
 
 
@@ -163,12 +155,7 @@ def _thousandths(rate: float) -> int:
     return min(math.ceil(1000 * rate), 1000)
 
 
-def _in_order(parameter: tuple[str, float]) -> list[str]:
-    """Return a key that puts share_2 before share_10."""
-    return [part.zfill(9) if part.isdigit() else part for part in re.split(r"(\d+)", parameter[0])]
-
-
-def _release_in_words(release: Release, times: int) -> str:
+def _release(release: Release, times: int) -> str:
     parameters = ", ".join(text.replace(" = ", " ") for text in noise(release))
     cost = ", ".join(f"{name} = {rounded_up(release.cost[name])}" for name in _COSTS if name in release.cost)
     return (
@@ -220,11 +207,12 @@ def figures(cost: Mapping[str, float]) -> list[str]:
 
 
 def rounded_down(left: Mapping[str, float], budget: Mapping[str, float]) -> str:
-    """Write what is left of a budget; what is lost in rounding only counts as nothing."""
-    return ", ".join(f"{name} {_typed(worth_showing(value, budget[name]))}" for name, value in left.items())
-
-
-def _typed(left: float) -> str:
-    """Write what is left with six digits, rounded down unless the nearest number, when it is typed, still fits."""
-    nearest = f"{left:.6g}"
-    return nearest if left > 0 and as_typed(float(nearest)) <= left else rounded_up(-left).removeprefix("-")
+    """Write what is left of a budget, rounded down; what only rounding lost counts as nothing."""
+    texts = []
+    for name, value in left.items():
+        value = worth_showing(value, budget[name])
+        nearest = f"{value:.6g}"
+        # The nearest number of six digits serves if, when typed, it still fits.
+        fits = value > 0 and as_typed(float(nearest)) <= value
+        texts.append(f"{name} {nearest if fits else rounded_up(-value).removeprefix('-')}")
+    return ", ".join(texts)

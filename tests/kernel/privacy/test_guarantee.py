@@ -337,7 +337,7 @@ def test_the_summary_begins_the_paragraph_with_warnings_before_the_promise():
         promise = guarantee(**changes)
         assert str(promise).startswith(promise.summary())
         assert str(promise) != promise.summary()
-        assert promise.summary().endswith("of cases, whatever else they know.")
+        assert promise.summary().endswith("of cases, whatever else the guesser knows.")
         assert ("NOT FOR RELEASE" in promise.summary()) == ("fit_for_release" in changes)
         assert ("RESEARCH USE" in promise.summary()) == ("exact" in changes)
 
@@ -413,8 +413,8 @@ def test_the_versions_behind_a_release_are_stated():
 
 
 def test_under_replace_one_the_secret_is_which_record_it_was():
-    assert "whether one record was among" in str(guarantee())
-    assert "which of two choices for one record was among" in str(guarantee(adjacency="replace-one"))
+    assert "whether one record was in" in str(guarantee())
+    assert "which of two choices for one record was in" in str(guarantee(adjacency="replace-one"))
 
 
 def test_a_notebook_shows_the_summary_and_the_numbers():
