@@ -73,10 +73,6 @@ def test_budgets_of_mu_run_and_are_reported(cli, config, tmp_path):
     assert "| DPPL-Mean | Gaussian DP, add-remove, exact | none |" in text
 
 
-def test_the_help_names_all_kinds_of_budgets(cli):
-    told = cli("bench", "--help").stdout
-    assert all(f"{{{kind}: " in told for kind in ("mu", "e", "rho", "epsilon"))
-
 
 @pytest.mark.parametrize("options", [("--dry-run",), ()])
 def test_a_run_and_a_dry_run_find_bad_parameters_before_the_first_cell(cli, config, tmp_path, error_line, options):
