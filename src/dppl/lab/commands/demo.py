@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
@@ -17,7 +16,7 @@ from dppl.cli._output import console, print_promise
 from dppl.cli._progress import progress_bar
 from dppl.cli._request import option, request
 from dppl.errors import ParameterError
-from dppl.estimators import PublicData
+from dppl.estimators import EmbeddingClassifier, PublicData
 from dppl.io import Sample, load_messages, load_sample, write_table
 from dppl.io.sample import INTENTS, NEW_MESSAGES
 from dppl.kernel.privacy import ApproxDP
@@ -25,9 +24,6 @@ from dppl.kernel.privacy.budgets import USUAL_DELTA, rounded_up
 from dppl.lab import long_tailed, long_tailed_sizes
 from dppl.lab.experiments.methods import METHODS, label
 from dppl.metrics import class_accuracies, class_sizes, is_ahead, minority_classes, standard_error
-
-if TYPE_CHECKING:
-    from dppl.prototypes import SoftmaxPrototypes
 
 _DEFAULT_FOLDER = "dppl-demo"
 
@@ -50,6 +46,12 @@ _LEGEND = (
     "above; the two as published take the class sizes as public, so they never get a *. The last row is not "
     "private."
 )
+_NEXT = """\
+dppl show {folder}/model.safetensors
+dppl evaluate {folder}/model.safetensors {folder}/test.npz
+dppl check {folder}/private.npz --classes {folder}/classes.txt
+dppl fit {folder}/private.npz --classes {folder}/classes.txt --public {folder}/public.npz \
+--epsilon 1 --delta 1e-6 --out {folder}/mine.safetensors"""
 
 
 @request()
@@ -73,25 +75,15 @@ def demo(request: Demo) -> None:
     sample = load_sample()
     screen.print(f"[bold]Task.[/bold] {sample.description}\n")
     with progress_bar("fitting", len(IMBALANCE_RATIOS) * len(_settings()) * SEEDS, public=True) as advance:
-        cells = compare(sample, advance or (lambda: None))
+        runs = compare(sample, advance or (lambda: None))
+    # The one model for release: its noise is from the operating system.
     model = SoftmaxPrototypes(_RELEASED, classes=sample.classes, public=PublicData(sample.X_public))
     model.fit(sample.X, sample.y)
     accuracy = model.score(sample.X_test, sample.y_test)
     _write(folder, sample, model)
-    _print_comparison(screen, sample, cells)
-    screen.print(
-        f"\n[bold]One model for release[/bold], {_RELEASED}; noise from the operating system: test accuracy "
-        f"{accuracy:.3f}.\n"
-    )
-    print_promise(model.guarantee_, folder / "model.safetensors")
-    screen.print(f"\n[bold]Saved[/bold] in {folder}/. Type next:\n")
-    for line in _next_steps(folder):
-        screen.print(f"  {line}", soft_wrap=True)
-
-
-def _print_comparison(screen: Console, sample: Sample, cells: list[Runs]) -> None:
+    # What came out, and what to type next.
     for ratio in IMBALANCE_RATIOS:
-        here = [cell for cell in cells if cell.imbalance_ratio == ratio]
+        here = [one for one in runs if one.imbalance_ratio == ratio]
         largest, smallest, rare = sizes(sample, ratio)
         what = f"{largest} records a class" if ratio == 1 else f"classes of {largest} to {smallest} records"
         screen.print(_table(here, f"Balanced test accuracy, {what}", "balanced_accuracy"))
@@ -99,91 +91,54 @@ def _print_comparison(screen: Console, sample: Sample, cells: list[Runs]) -> Non
             title = f"The same models, on the rarest classes ({' and '.join(map(str, rare))} records)"
             screen.print(_table(here, title, "minority_accuracy"))
     screen.print(_LEGEND)
+    screen.print(
+        f"\n[bold]One model for release[/bold], {_RELEASED}; noise from the operating system: test accuracy "
+        f"{accuracy:.3f}.\n"
+    )
+    print_promise(model.guarantee_, folder / "model.safetensors")
+    screen.print(f"\n[bold]Saved[/bold] in {folder}/. Type next:\n")
+    for line in _NEXT.format(folder=folder).splitlines():
+        screen.print(f"  {line}", soft_wrap=True)
+
+
+def _write(folder: Path, sample: Sample, model: EmbeddingClassifier) -> None:
+    model.save(folder / "model.safetensors")
+    write_table(folder / "private.npz", sample.X, sample.y)
+    write_table(folder / "public.npz", sample.X_public)
+    write_table(folder / "test.npz", sample.X_test, sample.y_test)
+    messages = ["text,label", *(f'"{text}",{label}' for text, label in load_messages())]
+    texts = {"classes.txt": sample.classes, "messages.csv": messages, "intents.txt": INTENTS, "new.txt": NEW_MESSAGES}
+    for name, lines in texts.items():
+        write_atomically(folder / name, "".join(f"{line}\n" for line in lines).encode("utf-8"), overwrite=True)
 
 
 def _new_folder(out: Path | None) -> Path:
     """Make an empty folder, so that nothing of the user's is overwritten; an interrupted demo leaves one."""
 
-    def taken(folder: Path) -> bool:
-        return folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
+    def free(folder: Path) -> bool:
+        return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
-    if out is not None:
-        if taken(out):
-            raise ParameterError(f"--out must name a new folder, or an empty one; {out} is neither.")
-        folder = out
-    else:
-        number = 1
-        folder = Path(_DEFAULT_FOLDER)
-        while taken(folder):
-            number += 1
-            folder = Path(f"{_DEFAULT_FOLDER}-{number}")
+    if out is not None and not free(out):
+        raise ParameterError(f"--out must name a new folder, or an empty one; {out} is neither.")
+    numbered = (Path(_DEFAULT_FOLDER if number == 1 else f"{_DEFAULT_FOLDER}-{number}") for number in count(1))
+    folder = out or next(filter(free, numbered))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def _table(cells: list[Runs], title: str, metric: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("method", no_wrap=True)
-    for budget in BUDGETS:
-        mu = rounded_up(budget.gaussian_allowance().mu, 4)
-        table.add_column(f"epsilon {budget.epsilon:g}\nmu {mu}", justify="right", no_wrap=True)
-    # Winners are looked for in each column by itself, among the private methods.
-    columns = [
-        {cell.method: getattr(cell, metric) for cell in cells if cell.method in PRIVATE and cell.budget == budget}
-        for budget in BUDGETS
-    ]
-    winners = [winner(column) for column in columns]
-    # Each method is a row; a star goes to the winner of a column, if there is one.
-    for method in PRIVATE:
-        marks = ["*" if method == name else " " for name in winners]
-        table.add_row(
-            row_name(method), *[figures(column[method]) + mark for column, mark in zip(columns, marks, strict=True)]
-        )
-    (reference,) = [cell for cell in cells if cell.method == REFERENCE]
-    table.add_section()
-    table.add_row(row_name(REFERENCE), *[f"{figures(getattr(reference, metric))} "] * len(BUDGETS))
-    return table
-
-
-def _write(folder: Path, sample: Sample, model: SoftmaxPrototypes) -> None:
-    model.save(folder / "model.safetensors")
-    write_table(folder / "private.npz", sample.X, sample.y)
-    write_table(folder / "public.npz", sample.X_public)
-    write_table(folder / "test.npz", sample.X_test, sample.y_test)
-    _write_lines(folder / "classes.txt", sample.classes)
-    _write_lines(folder / "messages.csv", ["text,label", *(f'"{text}",{label}' for text, label in load_messages())])
-    _write_lines(folder / "intents.txt", INTENTS)
-    _write_lines(folder / "new.txt", NEW_MESSAGES)
-
-
-def _write_lines(path: Path, lines: Iterable[object]) -> None:
-    write_atomically(path, "".join(f"{line}\n" for line in lines).encode("utf-8"), overwrite=True)
-
-
-def _next_steps(folder: Path) -> list[str]:
-    return [
-        f"dppl show {folder}/model.safetensors",
-        f"dppl evaluate {folder}/model.safetensors {folder}/test.npz",
-        f"dppl check {folder}/private.npz --classes {folder}/classes.txt",
-        f"dppl fit {folder}/private.npz --classes {folder}/classes.txt --public {folder}/public.npz "
-        f"--epsilon 1 --delta 1e-6 --out {folder}/mine.safetensors",
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class Runs:
-    """Accuracies of one method at one budget and imbalance ratio."""
+class Runs(NamedTuple):
+    """Accuracies of one method at one budget and imbalance ratio, seed by seed."""
 
     method: str  # name in `METHODS`
     imbalance_ratio: int
     budget: ApproxDP | None  # None for the non-private reference
-    balanced_accuracy: tuple[float, ...]  # mean accuracy over classes, seed by seed
+    balanced_accuracy: tuple[float, ...]  # mean accuracy over classes
     # the same over the smallest quarter of the training classes; empty where all classes have one size
     minority_accuracy: tuple[float, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the runs as JSON content."""
-        return asdict(self) | {"budget": None if self.budget is None else self.budget.to_dict()}
+
+def _settings() -> list[tuple[str, ApproxDP | None]]:
+    return [(REFERENCE, None), *((name, budget) for name in PRIVATE for budget in BUDGETS)]
 
 
 def compare(sample: Sample, advance: Callable[[], None]) -> list[Runs]:
@@ -191,17 +146,14 @@ def compare(sample: Sample, advance: Callable[[], None]) -> list[Runs]:
 
     `advance` is called after each fit.
     """
-    cells = []
+    runs = []
     for ratio in IMBALANCE_RATIOS:
         subsets = [long_tailed(sample.y, ratio, seed) for seed in range(SEEDS)]
         for name, budget in _settings():
-            balanced, minority = [], []
+            balanced, minority, method = [], [], METHODS[name]
             for seed, rows in enumerate(subsets):
-                method = METHODS[name]
                 model = method.build(budget, sample.classes, seed, method.defaults, PublicData(sample.X_public))
-                with threadpool_limits(
-                    1
-                ):  # in products this small, threads wait for each other longer than they compute
+                with threadpool_limits(1):  # in small products threads wait for each other longer than they compute
                     predicted = model.fit(sample.X[rows], sample.y[rows]).predict(sample.X_test)
                 # The mean over classes, and over the rare ones alone: the smallest quarter in training.
                 each = class_accuracies(sample.y_test, predicted, sample.classes)
@@ -210,20 +162,34 @@ def compare(sample: Sample, advance: Callable[[], None]) -> list[Runs]:
                     rare = minority_classes(class_sizes(sample.y[rows], sample.classes))
                     minority.append(float(each[rare].mean()))
                 advance()
-            cells.append(Runs(name, ratio, budget, tuple(balanced), tuple(minority)))
-    return cells
-
-
-def _settings() -> list[tuple[str, ApproxDP | None]]:
-    return [(REFERENCE, None), *((name, budget) for name in PRIVATE for budget in BUDGETS)]
+            runs.append(Runs(name, ratio, budget, tuple(balanced), tuple(minority)))
+    return runs
 
 
 def sizes(sample: Sample, ratio: int) -> tuple[int, int, list[int]]:
-    """Return the records of the largest and of the smallest class, and those of the smallest quarter of the classes."""
+    """Return the records of the largest and of the smallest class, and of each in the smallest quarter of them."""
     counts = class_sizes(sample.y, sample.classes)
-    all_sizes = long_tailed_sizes(int(counts.min()), len(counts), ratio)
-    smallest = sorted(int(all_sizes[place]) for place in minority_classes(all_sizes))
-    return int(all_sizes.max()), int(all_sizes.min()), smallest
+    every = long_tailed_sizes(int(counts.min()), len(counts), ratio)
+    return int(every.max()), int(every.min()), sorted(every[minority_classes(every)].tolist())
+
+
+def _table(runs: list[Runs], title: str, metric: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("method", no_wrap=True)
+    values = {(one.method, one.budget): getattr(one, metric) for one in runs}
+    winners = []
+    for budget in BUDGETS:
+        mu = rounded_up(budget.gaussian_allowance().mu, 4)
+        table.add_column(f"epsilon {budget.epsilon:g}\nmu {mu}", justify="right", no_wrap=True)
+        winners.append(winner({name: values[name, budget] for name in PRIVATE}))
+    # Each method is a row; a star goes to the winner of a column, if there is one.
+    for name in PRIVATE:
+        stars = ["*" if name == best else " " for best in winners]
+        cells = [figures(values[name, budget]) for budget in BUDGETS]
+        table.add_row(row_name(name), *(cell + star for cell, star in zip(cells, stars, strict=True)))
+    table.add_section()
+    table.add_row(row_name(REFERENCE), *[f"{figures(values[REFERENCE, None])} "] * len(BUDGETS))
+    return table
 
 
 def row_name(method: str) -> str:
