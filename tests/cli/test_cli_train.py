@@ -665,7 +665,7 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
         (
             ["--mu", "1", "--descriptions", "new.csv"],
             4,
-            "must have the columns class and text, with a comma between; its first line is 'text'",
+            "must be a CSV file with the columns class and text; its first line must name them",
         ),
         (
             ["--mu", "1", "--descriptions", "odd.csv"],

@@ -149,10 +149,15 @@ def test_what_describes_no_class_is_refused(options, error, words):
 @pytest.mark.parametrize(
     ("name", "content", "error", "words"),
     [
-        ("a.csv", b"class,text\ncat,abc,d\n", InputError, "2 fields in each line; line 2 has 3; put quotes"),
-        ("a.csv", b'class,text\ncat,"abc\n', InputError, "must be a CSV file; line 2"),
+        (
+            "a.csv",
+            b"class,text\ncat,abc,d\n",
+            InputError,
+            "its row has more or fewer columns than the header; put quotes",
+        ),
+        ("a.csv", b'class,text\ncat,"abc\n', InputError, "must be a CSV file; its row has a misplaced or open quote"),
         ("a.csv", b"class,text\ncat,\xff\n", InputError, "must be a UTF-8 text file"),
-        ("a.csv", b"", InputError, "is empty; its first line must name the columns class and text"),
+        ("a.csv", b"", InputError, "must be a CSV file with the columns class and text; its first line"),
         ("a.txt", b"cat", ParameterError, "descriptions must be a CSV file with the columns class and text"),
         ("cat/1.png", b"no image", InputError, r"not so cat/1.png: it is not an image"),
         ("1.png", b"no image", InputError, "must hold a subfolder of images for each class"),
@@ -249,7 +254,7 @@ def test_with_mu_of_0_no_private_item_is_embedded(letters, monkeypatch, tmp_path
     embedded, original = [], classifier_module.embed_items
 
     def embed_items(encoder, items, name, **options):
-        embedded.append(name)
+        embedded.extend([name] * bool(len(items)))
         return original(encoder, items, name, **options)
 
     monkeypatch.setattr(classifier_module, "embed_items", embed_items)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -24,8 +23,7 @@ from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.parameters import parameters
 from dppl.estimators.public_data import PublicData, refuse_private_as_public
 from dppl.estimators.registry import Method, estimator_of
-from dppl.estimators.released import Shares, refuse_unusable
-from dppl.estimators.reported import Reported
+from dppl.estimators.released import ReleasedClassifier, refuse_unusable
 from dppl.io.pipeline import embed_windows
 from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.privacy import Budget, Guarantee
@@ -40,13 +38,13 @@ if TYPE_CHECKING:
 
 
 @parameters
-class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateClassifier(ReleasedClassifier):
     r"""Train a private classifier on raw images or texts.
 
-    A frozen public encoder embeds each item by itself; a private estimator is fitted on the embeddings. An item that
-    cannot be used (a damaged image, an empty text) is left out with its label, as every fit leaves such rows out:
-    silently, because whether there is one is private. Under replace-one, where the number of records is public, it
-    stays as a row of zeros. `unusable` tells its owner.
+    A frozen public encoder embeds each item by itself; a private estimator is fitted on the embeddings. `predict` and
+    its like take items, too. An item that cannot be used (a damaged image, an empty text) is left out with its label,
+    as every fit leaves such rows out: silently, because whether there is one is private. Under replace-one, where the
+    number of records is public, it stays as a row of zeros. `unusable` tells its owner.
 
     Parameters
     ----------
@@ -77,7 +75,9 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
     Attributes
     ----------
     model_ : EmbeddingClassifier
-        The fitted estimator; `classes_` and `guarantee_` are its own.
+        The fitted estimator.
+    classes_, guarantee_
+        As of that estimator.
 
     See Also
     --------
@@ -118,6 +118,9 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
     options: Mapping[str, Any] | None = None
     random_state: int | None = None
 
+    model_: EmbeddingClassifier = field(init=False, repr=False)
+    _RELEASED = "model_"
+
     def fit(
         self,
         X: Any,
@@ -152,8 +155,13 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         public = self.public or PublicData()
         if public.examples is not None:
             raise ParameterError("has examples; give descriptions of the classes in their place.", parameter="public")
-        items = public.rows
-        model = self._estimator()
+        model = estimator_of(
+            self.method,
+            checked_budget(self.budget),
+            self.classes,
+            random_state=self.random_state,
+            **dict(self.options or {}),
+        )
         model.check_parameters()  # before hours of embedding
         if hasattr(self, "model_"):  # a fit that fails leaves an unfitted classifier
             del self.model_
@@ -165,100 +173,21 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         check_items(encoder.modality, X, "X")
         labels = as_labels(y, np.empty((len(X), 0)))
         groups = ids_of_fit(groups, np.empty((len(X), 0)), model.max_classes_per_person)
-        refuse_private_as_public(X, items)
+        refuse_private_as_public(X, public.rows)
         refuse_private_as_public(X, self.descriptions, "descriptions")
 
         # Public data and the account come before the private items, which take most of the time.
-        example_rows = None if examples is None else embed_examples(examples, encoder, rows=workflow.ROWS)
-        public_rows = None if items is None else embed_items(encoder, items, "public.rows", rows=workflow.ROWS)
-        of_persons = groups is not None
-        reads = workflow.settle(
-            model,
-            encoder.dimension,
-            public_rows,
-            example_rows,
-            ledger=ledger,
-            partition=partition,
-            of_persons=of_persons,
-        )
-        if reads:
-            rows = embed_items(encoder, X, "X", rows=workflow.ROWS)
-        else:
-            assert example_rows is not None
-            rows, labels, groups = workflow.no_records(encoder.dimension, example_rows, of_persons)
-        model.fit(rows, labels, groups=groups, ledger=ledger, partition=partition)
-        self.model_: EmbeddingClassifier = model
+        example_rows = public_rows = None
+        if examples is not None:
+            example_rows = embed_examples(examples, encoder, rows=workflow.ROWS)
+        if public.rows is not None:
+            public_rows = embed_items(encoder, public.rows, "public.rows", rows=workflow.ROWS)
+        data = PublicData(public_rows, example_rows)
+        if not workflow.settle(model, encoder.dimension, data, groups is not None, ledger, partition):
+            X, labels, groups = [], labels[:0], None if groups is None else groups[:0]
+        rows = embed_items(encoder, X, "X", rows=workflow.ROWS)
+        self.model_ = model.fit(rows, labels, groups=groups, ledger=ledger, partition=partition)
         return self
-
-    def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
-        """Return the class of each item.
-
-        Parameters
-        ----------
-        X : sequence of n items
-        unusable : {"error", "empty"}, default="error"
-            What to do about items that cannot be used (a damaged image, an empty text): refuse them, or give them None
-            in an array of objects.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-
-        Raises
-        ------
-        InputError
-            If items cannot be used, with ``unusable="error"``. The message names their positions; the method of the
-            same name says why.
-        """
-        rows = self._embedded(X, unusable)
-        return self.model_.predict(rows, unusable=unusable)
-
-    def decision_function(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
-        """Return the score of each class for each item.
-
-        Parameters
-        ----------
-        X : sequence of n items
-        unusable : {"error", "empty"}, default="error"
-            As in `predict`; scores are NaN for None.
-
-        Returns
-        -------
-        ndarray of shape (n, n_classes) or, for two classes, (n,)
-        """
-        rows = self._embedded(X, unusable)
-        return self.model_.decision_function(rows, unusable=unusable)
-
-    def predict_proba(self, X: Any, *, shares: Shares = "equal", unusable: Unusable = "error") -> NDArray[np.float64]:
-        """Return the probability of each class for each item: see `SoftmaxPrototypes.predict_proba`.
-
-        Parameters
-        ----------
-        X : sequence of n items
-        shares : {"equal", "data"} or array-like of shape (n_classes,), default="equal"
-            How frequent classes are among these items, as in `SoftmaxPrototypes.predict_proba`.
-        unusable : {"error", "empty"}, default="error"
-            As in `predict`; probabilities are NaN for None.
-
-        Returns
-        -------
-        ndarray of shape (n, n_classes)
-            Columns in the order of `classes_`.
-        """
-        rows = self._embedded(X, unusable)
-        return self.model_.predict_proba(rows, shares=shares, unusable=unusable)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.
-
-        Parameters
-        ----------
-        X : sequence of n items
-        y : array-like of shape (n,)
-        sample_weight : array-like of shape (n,), default=None
-        """
-        rows = self._embedded(X)
-        return self.model_.score(rows, y, sample_weight)
 
     def unusable(self, X: Any) -> list[tuple[int, str]]:
         """Return position and reason of each item that a fit cannot use. For the owner of private items only.
@@ -273,22 +202,10 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         windows = embed_windows(Items(X, encoder.modality, "X"), encoder, rows=workflow.ROWS)
         return [(int(item.id or 0), item.reason) for window in windows for item in window.skipped]
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the released model, which names its encoder, to one file.
-
-        Parameters
-        ----------
-        path : path
-        overwrite : bool, default=False
-            Whether an existing file may be replaced.
-
-        Raises
-        ------
-        FileExistsError
-            If the file exists and `overwrite` is False.
-        """
+    def to_bytes(self) -> bytes:
+        """Return the content of the model file that `save` writes; the model names its encoder."""
         check_is_fitted(self, "model_")
-        self.model_.save(path, overwrite=overwrite)
+        return self.model_.to_bytes()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], encoder: str | Encoder | None = None) -> PrivateClassifier:
@@ -309,42 +226,46 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
             If the model names no encoder, or `encoder` is another one.
         """
         model = load(path)
-        again = cls(encoder_of_model(model, encoder, predicting=True), model.budget, model.classes_)
-        again.model_ = model
-        return again
+        loaded = cls(encoder_of_model(model, encoder, predicting=True), model.budget, model.classes_)
+        loaded.model_ = model
+        return loaded
 
     @property
-    def classes_(self) -> NDArray[Any]:
+    def classes_(self) -> NDArray[Any]:  # type: ignore[override]
         """The sorted class list."""
         return self.model_.classes_
 
     @property
-    def guarantee_(self) -> Guarantee:
+    def guarantee_(self) -> Guarantee:  # type: ignore[override]
         """What is promised."""
         return self.model_.guarantee_
 
-    def _estimator(self) -> EmbeddingClassifier:
-        options = dict(self.options or {})
-        return estimator_of(
-            self.method, checked_budget(self.budget), self.classes, random_state=self.random_state, **options
-        )
+    @property
+    def shares_(self) -> NDArray[np.float64] | None:  # type: ignore[override]
+        """Shares of the classes in the data of the fit, where the method released counts of them."""
+        return self.model_.shares_
+
+    def _sharpness(self) -> float:
+        return self.model_._sharpness()
+
+    def _scores(
+        self, X: Any, unusable: Unusable = "error", made: Callable[[Any], NDArray[Any]] = np.asarray
+    ) -> NDArray[Any]:
+        """Embed items, and return what the estimator makes of their scores."""
+        check_is_fitted(self, "model_")
+        _validate.one_of(UNUSABLE, unusable=unusable)
+        rows = embed_items(for_prediction(self._loaded()), X, "X")
+        if unusable == "error":
+            refuse_unusable(np.isnan(np.asarray(rows)).all(axis=1), "X has items that cannot be used")
+        return self.model_._scores(rows, unusable, made)
 
     def _loaded(self) -> Encoder:
         return _load_once(self.encoder) if isinstance(self.encoder, str) else self.encoder
-
-    def _embedded(self, X: Any, unusable: Unusable = "error") -> Any:
-        check_is_fitted(self, "model_")
-        _validate.one_of(UNUSABLE, unusable=unusable)
-        table = embed_items(for_prediction(self._loaded()), X, "X")
-        if unusable == "error":
-            refuse_unusable(np.isnan(np.asarray(table)).all(axis=1), "X has items that cannot be used")
-        return table
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.string = True
-        tags.non_deterministic = self.random_state is None
         return tags
 
 
@@ -382,15 +303,12 @@ def encoder_of_model(
     named = Fingerprint.parse(model.encoder_)
     if encoder is None:
         refuse_code(named.uri)
-    wanted = named.uri if encoder is None else encoder
-    found = (
-        load_encoder(wanted, device=device, precision=cast(Precision, named.dtype), predicting=predicting)
-        if isinstance(wanted, str)
-        else wanted
-    )
-    if not found.fingerprint.same_function(named):
+    loaded = named.uri if encoder is None else encoder
+    if isinstance(loaded, str):
+        loaded = load_encoder(loaded, device=device, precision=cast(Precision, named.dtype), predicting=predicting)
+    if not loaded.fingerprint.same_function(named):
         raise InputError(
             f"the model was fitted on embeddings of {named.uri!r}; this is another encoder, or other weights or "
-            f"preprocessing: {found.fingerprint.uri!r}. Name the right one."
+            f"preprocessing: {loaded.fingerprint.uri!r}. Name the right one."
         )
-    return found
+    return loaded

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,9 +15,9 @@ import pyarrow as pa
 
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
-from dppl.io import EmbeddingTable, Source, open_source
+from dppl.io import Columns, EmbeddingTable, Source, open_source
 from dppl.io.pipeline import embed_windows, table_metadata
-from dppl.io.records import Record
+from dppl.io.records import BadRecord, Record
 from dppl.io.shards import Window
 from dppl.io.writing import Rows
 from dppl.kernel.reading import class_codes, public_classes
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["are_words", "described", "embed_examples", "names_by_default", "takes_examples", "words_of"]
 
-_COLUMNS = ("class", "text")
 _HOW = (
     "must be 'auto', 'names', None, a mapping from classes to texts, a sequence with the text or texts of each class, "
     "or a Path"
 )
+_SHOWN = 5  # names that a message lists
 
 
 @dataclass
@@ -62,33 +61,40 @@ def words_of(name: object) -> str:
 
 
 def are_words(classes: Iterable[object]) -> bool:
-    """Tell whether each class has a name of its own in words, and not only a number or a code.
-
-    Only the public class list decides.
+    """Return whether each class has a name of its own in words, and not only a number or a code.
 
     A word has two letters or more and no digit. Names that differ in numbers or codes alone are none of their own.
 
     >>> are_words(["card_arrival", "lost-card"]), are_words(["class 1", "class 2"]), are_words(["C50", "C51"])
     (True, False, False)
     """
-    names = [tuple(word for word in words_of(name).split() if _is_word(word)) for name in classes]
+    names = []
+    for name in classes:
+        words = [word for word in words_of(name).split() if not any(map(str.isdigit, word))]
+        names.append(tuple(word for word in words if sum(map(str.isalpha, word)) > 1))
     return all(names) and len(set(names)) == len(names)
 
 
-def _is_word(text: str) -> bool:
-    return sum(map(str.isalpha, text)) > 1 and not any(map(str.isdigit, text))
-
-
 def takes_examples(estimator: EmbeddingClassifier) -> bool:
-    """Tell whether the fit of an estimator may start from public examples of the classes."""
+    """Return whether the fit of an estimator may start from public examples of the classes."""
     return type(estimator).starts_from_examples
 
 
-def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:
-    """Return the public examples of the classes that a fit is to start from, not embedded yet.
+def names_by_default(estimator: EmbeddingClassifier, encoder: Encoder) -> Source | None:
+    """Return the names of the classes, if the encoder is for texts, all are words and the estimator takes examples."""
+    if encoder.modality != "text" or not takes_examples(estimator):
+        return None
+    return described("names", estimator) if are_words(_class_list(estimator)) else None
 
-    None stands for no examples; where `PrivateClassifier` says "auto", `names_by_default` decides.
-    """
+
+def _class_list(estimator: EmbeddingClassifier) -> list[Any]:
+    """Return the class list in the order in which it was given."""
+    public_classes(estimator.classes)  # refuses anything else
+    return list(np.asarray(estimator.classes).tolist())
+
+
+def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:
+    """Return the public examples of the classes that a fit is to start from, not embedded yet; None for no examples."""
     if given is None:
         return None
     if not takes_examples(estimator):
@@ -97,136 +103,76 @@ def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:
             "method softmax, or leave it out.",
             parameter="descriptions",
         )
-    source = _source(given, _list_of(estimator))
-    if next(iter(source), None) is None:
-        raise InputError("must describe at least one class; got no description.", parameter="descriptions")
-    return source
-
-
-def names_by_default(estimator: EmbeddingClassifier, encoder: Encoder) -> Source | None:
-    """Return the names of the classes, if the encoder is for texts, all are words and the estimator takes examples."""
-    if encoder.modality != "text" or not takes_examples(estimator):
-        return None
-    classes = _list_of(estimator)
-    return _names(classes) if are_words(classes) else None
-
-
-def _list_of(estimator: EmbeddingClassifier) -> list[Any]:
-    """Return the class list in the order in which it was given."""
-    public_classes(estimator.classes)  # which refuses what is none
-    return list(np.asarray(estimator.classes).tolist())
-
-
-def _source(given: Any, classes: list[Any]) -> Source:
+    classes, where = _class_list(estimator), "descriptions"
+    source: Source
     if isinstance(given, str) and given == "names":
-        return _names(classes)
-    if isinstance(given, os.PathLike):
-        return _read(Path(given), classes)
-    if isinstance(given, str | bytes) or not hasattr(given, "__getitem__"):
+        source = Descriptions([(name, words_of(name)) for name in classes])
+    elif isinstance(given, os.PathLike):
+        source, where = _read(Path(given)), str(given)
+    elif isinstance(given, str | bytes) or not hasattr(given, "__getitem__"):
         raise ParameterError(f"{_HOW}; got {given!r}.", parameter="descriptions")
-    if isinstance(given, Mapping):
-        _refuse_unknown(given, classes, "descriptions")
-        return Descriptions([(name, text) for name, texts in given.items() for text in _several(texts)])
-    if len(given) != len(classes):
+    elif isinstance(given, Mapping):
+        source = _flattened(given.items())
+    elif len(given) == len(classes):
+        source = _flattened(zip(classes, given, strict=True))
+    else:
         raise ParameterError(
             f"must have an entry for each of the {len(classes)} classes, in their order; got {len(given)}.",
             parameter="descriptions",
         )
-    return Descriptions([(name, text) for name, texts in zip(classes, given, strict=True) for text in _several(texts)])
+    labels = np.array([*(record.label for record in source), None], object)[:-1]  # with the None all stay as they are
+    if not len(labels):
+        raise InputError("must describe at least one class; got no description.", parameter="descriptions")
+    # Descriptions and the class list are public, so the message names what is no class.
+    codes = class_codes(labels, public_classes(classes), "ignore")
+    unknown = sorted({str(label) for label in labels[codes < 0].tolist()})
+    if unknown:
+        more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+        shown = ", ".join(map(repr, unknown[:_SHOWN])) + more
+        raise InputError(f"{where} must describe classes of the list only; not in the list: {shown}.")
+    return source
 
 
-def _names(classes: Iterable[Any]) -> Source:
-    return Descriptions([(name, words_of(name)) for name in classes])
+def _flattened(entries: Iterable[tuple[Any, Any]]) -> Descriptions:
+    """Return descriptions, of which a class may have none, one or several."""
+    texts = []
+    for name, given in entries:
+        several = [given] if isinstance(given, str) or not hasattr(given, "__iter__") else list(given)
+        several = [] if given is None else several
+        if not all(isinstance(text, str) for text in several):
+            raise ParameterError(
+                f"{_HOW}; got a {type(given).__name__} where a text or several belong.", parameter="descriptions"
+            )
+        texts += [(name, text) for text in several]
+    return Descriptions(texts)
 
 
-def _several(texts: Any) -> list[Any]:
-    if texts is None:
-        return []
-    several = [texts] if isinstance(texts, str) else list(texts) if hasattr(texts, "__iter__") else [texts]
-    if not all(isinstance(text, str) for text in several):
-        raise ParameterError(
-            f"{_HOW}; got a {type(texts).__name__} where a text or several belong.", parameter="descriptions"
-        )
-    return several
-
-
-def _read(path: Path, classes: list[Any]) -> Source:
-    """Open a CSV file of descriptions, or a folder of labelled records."""
+def _read(path: Path) -> Source:
+    """Open a CSV file of descriptions, or a folder of labelled images. Both are public, so errors may quote them."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {path}.")
-    if path.is_file() and path.suffix.lower() == ".csv":
-        entries = list(_lines(path))
-        _refuse_unknown([name for name, _ in entries], classes, str(path))
-        return Descriptions(entries)
-    if not path.is_dir():
+    if path.is_dir():
+        images = open_source(path)
+        if images.label_type is None:
+            raise InputError(f"{path} must hold a subfolder of images for each class it describes; there is none.")
+        return images
+    if path.suffix.lower() != ".csv":
         raise ParameterError(
             f"must be a CSV file with the columns class and text, or a folder with a subfolder of images for each "
             f"class; got {path}.",
             parameter="descriptions",
         )
-    source = open_source(path)
-    if source.label_type is None or source.modality == "embedding":
-        raise InputError(
-            f"{path} must hold a subfolder of images for each class it describes; "
-            + ("it holds embeddings." if source.modality == "embedding" else "there is no subfolder.")
-        )
-    _refuse_unknown([record.label for record in source], classes, str(path))
-    return source
-
-
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the class and the text of each line of a CSV file; it is public, so that errors may quote it."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(file, strict=True)
-            header = next(rows, [])
-            if not header:
-                raise InputError(f"{path} is empty; its first line must name the columns class and text.")
-            if not set(_COLUMNS) <= set(header):
-                raise InputError(
-                    f"{path} must have the columns class and text, with a comma between; its first line is "
-                    f"{','.join(header)!r}."
-                )
-            for row in rows:
-                if row and len(row) != len(header):
-                    raise InputError(
-                        f"{path} must have {len(header)} fields in each line; line {rows.line_num} has {len(row)}; put "
-                        "quotes around a text with commas."
-                    )
-                if row:
-                    yield row[header.index("class")].strip(), row[header.index("text")]
-    except UnicodeDecodeError:
-        raise InputError(f"{path} must be a UTF-8 text file; save it again as UTF-8.") from None
-    except csv.Error as error:
-        raise InputError(f"{path} must be a CSV file; line {rows.line_num}: {error}.") from None
-
-
-def _refuse_unknown(names: Iterable[Any], classes: list[Any], where: str) -> None:
-    """Refuse what is no class, by name, since descriptions and the class list are public."""
-    labels = np.array([*names, None], object)[:-1]  # with the None NumPy keeps every label as it is
-    codes = class_codes(labels, public_classes(classes), "ignore")
-    unknown = sorted({str(name) for name, code in zip(labels.tolist(), codes.tolist(), strict=True) if code < 0})
-    if unknown:
-        shown = ", ".join(map(repr, unknown[:5])) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
-        raise InputError(f"{where} must describe classes of the list only; not in the list: {shown}.")
-
-
-def _tower(source: Source, encoder: Encoder) -> Encoder:
-    """Return what embeds examples: the encoder, or for descriptions of images its part for texts."""
-    if source.modality == encoder.modality:
-        return encoder
-    if source.modality == "image":
-        raise ParameterError(
-            f"must be texts, since {encoder.fingerprint.uri} is for texts; got images.", parameter="descriptions"
-        )
-    tower: Encoder | None = encoder.text_tower() if hasattr(encoder, "text_tower") else None
-    if tower is None:
-        raise ParameterError(
-            "must be a folder with a subfolder of example images for each class, since "
-            f"{encoder.fingerprint.uri} embeds images only. Texts need an encoder with two towers, such as CLIP.",
-            parameter="descriptions",
-        )
-    return tower
+        records = list(open_source(path, columns=Columns("text", "class")))
+        return Descriptions([(record.label, record.load()) for record in records])
+    except InputError as error:
+        if error.parameter == "encoding":
+            raise InputError(f"{path} must be a UTF-8 text file; save it again as UTF-8.") from None
+        raise InputError(
+            f"{path} must be a CSV file with the columns class and text; its first line must name them."
+        ) from None
+    except BadRecord as reason:
+        raise InputError(f"{path} must be a CSV file; {reason}; put quotes around a text with commas.") from None
 
 
 def embed_examples(
@@ -240,8 +186,22 @@ def embed_examples(
 
     An example that cannot be used is public, so the message names it.
     """
+    tower: Encoder | None = encoder
+    if source.modality != encoder.modality:
+        if source.modality == "image":
+            raise ParameterError(
+                f"must be texts, since {encoder.fingerprint.uri} is for texts; got images.", parameter="descriptions"
+            )
+        # Of images, what embeds texts as it does: the other tower of a model such as CLIP.
+        tower = encoder.text_tower() if hasattr(encoder, "text_tower") else None
+    if tower is None:
+        raise ParameterError(
+            "must be a folder with a subfolder of example images for each class, since "
+            f"{encoder.fingerprint.uri} embeds images only. Texts need an encoder with two towers, such as CLIP.",
+            parameter="descriptions",
+        )
     whole = Window()
-    for window in embed_windows(source, _tower(source, encoder), rows=rows, progress=progress):
+    for window in embed_windows(source, tower, rows=rows, progress=progress):
         whole.extend(window)
     if whole.skipped:
         first = whole.skipped[0]
@@ -249,7 +209,6 @@ def embed_examples(
             f"descriptions of classes must all be usable; not so {first.reference}: {first.reason}. Mend it, or leave "
             "it out."
         )
-    table = np.stack(whole.rows) if whole.rows else np.empty((0, encoder.dimension), rows)
     labels = np.array([*whole.labels, None], object)[:-1]
     texts = [text for _, text in source.texts] if isinstance(source, Descriptions) else None
-    return EmbeddingTable.of(table, labels, metadata=table_metadata(encoder), texts=texts)
+    return EmbeddingTable.of(np.stack(whole.rows), labels, metadata=table_metadata(encoder), texts=texts)
