@@ -31,11 +31,12 @@ audit-table *ARGS:
 
 # Write what is made from sources (page of the commands, notebooks, tables of results), build the site in build/site
 site:
-    python tools/results_page.py
     python tools/cli_page.py
     python tools/notebooks.py
     python tools/check_links.py
-    zensical build --clean --strict
+    python tools/results_page.py
+    rm -rf build/docs && cp -r docs build/docs && cp -r build/results/. build/docs/results/
+    DPPL_DOCS=build/docs zensical build --clean --strict
 
 # What CI does
 check:

@@ -1,9 +1,10 @@
 """Write all tables and figures of the results, for the site.
 
-    python tools/results_page.py
+    python tools/results_page.py [FOLDER]
 
-For each `docs/results/NAME.parquet`, the packed results of `dppl bench NAME`, the report goes to `docs/results/NAME/`,
-which git ignores and docs/results.md links to. Needs `pip install -e '.[lab]'`, and takes minutes.
+For each `docs/results/NAME.parquet`, the packed results of `dppl bench NAME`, the report goes to `FOLDER/NAME/`, by
+default in `build/results`, unless it is there and newer. `just site` puts them where docs/results.md links to. Needs
+`pip install -e '.[lab]'`, and takes minutes.
 """
 
 import shutil
@@ -12,27 +13,29 @@ import sys
 import tempfile
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[1] / "docs" / "results"
+ROOT = Path(__file__).parents[1]
+PACKED = ROOT / "docs" / "results"
 KEPT = {".md", ".png"}  # SVG and HTML hold the same, and are made by the same command
 
 
-def report(results: Path) -> None:
-    """Write the report of one results file next to it, if the file is newer."""
-    target = results.with_suffix("")
+def report(results: Path, folder: Path) -> None:
+    """Write the report of one results file into a folder of its name, if the file is newer."""
+    target = folder / results.stem
     page = target / "report.md"
     if page.is_file() and page.stat().st_mtime > results.stat().st_mtime:
         return
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "dppl", "bench", results.name, "--out", f"{folder}/{results.stem}"]
+    with tempfile.TemporaryDirectory() as made:
+        command = [sys.executable, "-m", "dppl", "bench", results.name, "--out", f"{made}/{results.stem}"]
         subprocess.run(command, cwd=results.parent, check=True, stdout=subprocess.DEVNULL)
         shutil.rmtree(target, ignore_errors=True)
-        target.mkdir()
-        for file in sorted(Path(folder, results.stem).iterdir()):
+        target.mkdir(parents=True)
+        for file in sorted(Path(made, results.stem).iterdir()):
             if file.suffix in KEPT:
                 shutil.copy(file, target / file.name)
-        page.write_text(page.read_text(encoding="utf-8").replace(f"{folder}/", ""), encoding="utf-8")
+        page.write_text(page.read_text(encoding="utf-8").replace(f"{made}/", ""), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    for path in sorted(FOLDER.glob("*.parquet")):
-        report(path)
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "results"
+    for path in sorted(PACKED.glob("*.parquet")):
+        report(path, folder)

@@ -15,19 +15,19 @@ SPEC.loader.exec_module(tool)
 
 
 @pytest.mark.slow
-def test_a_report_stands_next_to_its_results_and_is_made_once(tmp_path):
+def test_a_report_is_made_once_and_again_when_its_results_are_newer(tmp_path):
     pytest.importorskip("matplotlib", reason="needs the extra lab")
     results = tmp_path / "some.parquet"
     write_results(read_results(ROOT / "docs" / "results" / "few.parquet")[:4], results)
-    tool.report(results)
-    page = tmp_path / "some" / "report.md"
+    tool.report(results, tmp_path / "built")
+    page = tmp_path / "built" / "some" / "report.md"
     text = page.read_text(encoding="utf-8")
     assert "4 cells done" in text
     assert list(page.parent.glob("*.png"))
     assert {path.suffix for path in page.parent.iterdir()} == {".md", ".png"}
     page.write_text("kept")
-    tool.report(results)
+    tool.report(results, tmp_path / "built")
     assert page.read_text() == "kept"
     os.utime(page, (0, 0))  # older than the results
-    tool.report(results)
+    tool.report(results, tmp_path / "built")
     assert page.read_text(encoding="utf-8") == text
