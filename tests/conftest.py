@@ -50,17 +50,6 @@ class _Skipped:
         self.path.write_text("".join(f"{name}\n" for name in self.ids), encoding="utf-8")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _cache_of_the_tests(tmp_path_factory):
-    """Keep what trials of encoders found out of the user's cache folder."""
-    from dppl.encoders import verdicts
-
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setattr(verdicts, "_folder", lambda: folder)
-        yield
-
-
 @pytest.fixture(scope="session")
 def torch():
     """Import torch, and make what torchvision is there importable beside it, which dppl would refuse otherwise.
@@ -99,7 +88,7 @@ def runner():
 def letters(monkeypatch):
     """Name a tiny text encoder "letters": how often each letter occurs, in whole numbers. Versions are its weights."""
     from dppl.encoders import load as loading
-    from dppl.encoders.tokens import TextNetwork
+    from dppl.encoders.tokens import TextAdapter
 
     def prepare(text):
         if "odd" in text:
@@ -112,7 +101,7 @@ def letters(monkeypatch):
 
     def load(source, device, precision):
         source.check({"version"})
-        return TextNetwork(
+        return TextAdapter(
             library="tests",
             weights=f"version {source.number('version', 1)}",
             preprocessing="none",

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.encoders import Encoder
-from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
 from dppl.finetune.workflow import Finetuned
 from dppl.io import EmbeddingTable, PartedTable, Source
@@ -143,8 +142,8 @@ def load_predictor(
         return network, classify
     from dppl.training import encoder_of_model  # here, because help texts need no scikit-learn
 
-    loaded = encoder_of_model(model, encoder, device=device, predicting=True)
-    return for_prediction(loaded), lambda rows: _classified(model, rows, shares)
+    loaded = encoder_of_model(model, encoder, device=device)
+    return loaded, lambda rows: _classified(model, rows, shares)
 
 
 def _classified(model: EmbeddingClassifier, rows: Any, shares: Shares | None) -> Predictions:

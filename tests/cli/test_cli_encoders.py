@@ -35,7 +35,7 @@ def test_an_encoder_is_installed_exactly_if_it_loads():
 
 
 def test_weights_are_looked_for_where_they_are_downloaded_to(tmp_path, monkeypatch):
-    monkeypatch.setattr("dppl.encoders.catalogue._is_there", lambda module: True)
+    monkeypatch.setattr("dppl.encoders.catalogue._is_installed", lambda module: True)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     before = {entry.name: entry.install for entry in list_encoders()}

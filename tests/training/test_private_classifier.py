@@ -303,7 +303,7 @@ def test_what_is_no_matter_of_an_item_stops_the_work(letters, monkeypatch):
         items.embed_items(letters, ["a"], "X")
     monkeypatch.undo()
     for error in (MemoryError, ParameterError):
-        monkeypatch.setattr(letters._network, "prepare", lambda *_, error=error: (_ for _ in ()).throw(error("no")))
+        monkeypatch.setattr(letters, "prepare", lambda *_, error=error: (_ for _ in ()).throw(error("no")))
         with pytest.raises(error):
             items.embed_items(letters, ["a"], "X")
 
@@ -410,7 +410,7 @@ def test_a_model_is_read_with_the_precision_it_was_made_with(letters, monkeypatc
     monkeypatch.setattr(classifier, "load_encoder", lambda uri, **options: asked.append((uri, options)) or letters)
     with pytest.raises(InputError):
         encoder_of_model(estimator)
-    assert asked == [("letters", {"device": "auto", "precision": "float16", "predicting": False})]
+    assert asked == [("letters", {"device": "auto", "precision": "float16"})]
 
 
 def test_a_model_with_an_encoder_of_onnx_predicts_from_its_file(tmp_path):

@@ -4,9 +4,8 @@ Nothing heavy is imported before `load_encoder` needs it. An embedding depends o
 bit; `dppl.encoders.fixed` says how.
 """
 
-from dppl.encoders.catalogue import list_encoders
+from dppl.encoders.catalogue import PRESETS, list_encoders
 from dppl.encoders.encoder import Encoder, Fingerprint
 from dppl.encoders.load import load_encoder
-from dppl.encoders.presets import PRESETS
 
 __all__ = ["PRESETS", "Encoder", "Fingerprint", "list_encoders", "load_encoder"]

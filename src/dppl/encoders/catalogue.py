@@ -1,14 +1,62 @@
-"""What encoders there are, and whether this machine can load them; nothing is imported or downloaded to tell."""
+"""What encoders there are, and whether this machine can load them; nothing is imported or downloaded to find out."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from dppl._optional import how_to_install
-from dppl.encoders.presets import PRESETS
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A name for a URI."""
+
+    uri: str
+    place: str  # where the weights come from: an address, or a name on the Hugging Face hub
+    licence: str  # of the weights
+    dimension: int
+
+    @property
+    def weights(self) -> str:
+        """Where the weights come from and under which licence, in a sentence."""
+        place = self.place if "://" in self.place else f"https://huggingface.co/{self.place}"
+        return f"The weights are at {place} ({self.licence})."
+
+
+_USUAL = "interpolation=bicubic&mean=0.485,0.456,0.406&std=0.229,0.224,0.225"
+
+# The encoders of the DPPL papers (arXiv:2406.08039, section 4 and appendix B). The papers name architectures and the
+# works that trained them, but neither files nor input sizes; docs/encoders.md says what is chosen here, and why.
+PRESETS = {
+    # SWAG (Singh et al., arXiv:2201.08371), trained on hashtags and fine-tuned end to end on ImageNet-1K, which the
+    # papers say their encoders were trained on; at the input sizes of that fine-tuning, 384 and 518 pixels.
+    "vit-b-16": Preset(
+        f"timm:vit_base_patch16_384@vit_b_16_swag-9ac1b537.pth?crop_pct=1&{_USUAL}",
+        "https://download.pytorch.org/models/vit_b_16_swag-9ac1b537.pth",
+        "CC BY-NC 4.0",
+        768,
+    ),
+    "vit-h-14": Preset(
+        f"timm:vit_huge_patch14_224@vit_h_14_swag-80465313.pth?size=518&crop_pct=1&{_USUAL}",
+        "https://download.pytorch.org/models/vit_h_14_swag-80465313.pth",
+        "CC BY-NC 4.0",
+        1280,
+    ),
+    # DINOv2 (Oquab et al., arXiv:2304.07193), trained on LVD-142M. The papers write ViT-L-16, but DINOv2 was only
+    # released with patches of 14 pixels, so this is a ViT-L/14, at 224 pixels.
+    "vit-l-16": Preset("hf:facebook/dinov2-large?pooling=cls", "facebook/dinov2-large", "Apache-2.0", 1024),
+    # DINO (Caron et al., arXiv:2104.14294), trained on ImageNet-1K without labels, at 224 pixels.
+    "resnet-50": Preset(
+        f"timm:resnet50@dino_resnet50_pretrain.pth?size=224&crop_pct=0.875&{_USUAL}",
+        "https://dl.fbaipublicfiles.com/dino/dino_resnet50_pretrain/dino_resnet50_pretrain.pth",
+        "Apache-2.0",
+        2048,
+    ),
+}
 
 # What each scheme imports, the extra of dppl that brings it, and what it embeds.
 _NEEDS = {
@@ -53,25 +101,23 @@ def _entry(name: str, scheme: str, dimension: int | None, licence: str, place: s
     modules, extra, kind = _NEEDS[scheme]
     if scheme == "hf" and place is not None:  # such presets are of images
         modules, extra, kind = f"{modules} PIL", "vision", "images"
-    missing = [] if all(map(_is_there, modules.split())) else [f"libraries {how_to_install(extra)}"]
-    if place is not None and not _weights(scheme, place).exists():
-        missing.append(f"weights: hf download {place}" if scheme == "hf" else f"weights: {place}")
+    missing = [] if all(map(_is_installed, modules.split())) else [f"libraries {how_to_install(extra)}"]
+    if place is not None:
+        # The folders in which the hub and torch.hub keep what was downloaded.
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+        hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", cache / "huggingface")) / "hub"))
+        checkpoints = Path(os.environ.get("TORCH_HOME", cache / "torch")) / "hub" / "checkpoints"
+        if scheme == "hf":
+            weights, how = hub / f"models--{place.replace('/', '--')}" / "snapshots", f"hf download {place}"
+        else:
+            weights, how = checkpoints / place.rpartition("/")[2], place
+        if not weights.exists():
+            missing.append(f"weights: {how}")
     return Entry(name, kind, dimension, licence, not missing, "; ".join(missing))
 
 
-def _is_there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):
         return False
-
-
-def _weights(scheme: str, place: str) -> Path:
-    """Return where the file or model of a preset lies if it was downloaded."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    if scheme == "hf":
-        home = Path(os.environ.get("HF_HOME", cache / "huggingface"))
-        hub = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
-        return hub / f"models--{place.replace('/', '--')}" / "snapshots"
-    home = Path(os.environ.get("TORCH_HOME", cache / "torch"))
-    return home / "hub" / "checkpoints" / place.rpartition("/")[2]

@@ -22,18 +22,17 @@ class Encoder(Protocol):
     dimension : int
         Length of an embedding.
     batch_rows : int
-        Images that are computed together; of texts, that many of 16 tokens, and of longer ones in proportion fewer.
+        Images that are computed at once; of texts, that many of 16 tokens, and of longer ones in proportion fewer.
+    window : int
+        Number of items that keep all processors busy in one call; no embedding depends on it.
     fingerprint : Fingerprint
     """
 
     modality: str
     dimension: int
     batch_rows: int
+    window: int
     fingerprint: Fingerprint
-
-    @property
-    def window(self) -> int:
-        """Number of items that keep all processors busy in one call; no embedding depends on it."""
 
     def prepare(self, item: Any) -> Any:
         """Turn one decoded RGB image of Pillow, or one str, into the model's input for it; threads may do this."""

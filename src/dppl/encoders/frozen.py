@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -23,17 +23,16 @@ from dppl.errors import MissingExtra, ParameterError
 
 
 def load_torch(extra: str) -> Any:
-    """Import torch, and see that other libraries can import the torchvision beside it, if there is one."""
+    """Import torch, and see that other libraries can import the torchvision of this machine, if there is one."""
     torch = optional("torch", "torch", extra)
     if find_spec("torchvision") is not None:
         try:
             import_module("torchvision")
         except (ImportError, OSError, RuntimeError) as error:
             raise MissingExtra(
-                f"torchvision cannot be imported beside torch {torch.__version__}, so timm and transformers cannot be "
-                "either. Install both from one index, for a CPU: pip install --force-reinstall torch torchvision "
-                "--index-url https://download.pytorch.org/whl/cpu. Only timm needs it; for other encoders "
-                "pip uninstall torchvision is enough."
+                f"torchvision does not go with torch {torch.__version__}, so timm and transformers cannot be imported. "
+                "Install both from one index, for a CPU: pip install --force-reinstall torch torchvision "
+                "--index-url https://download.pytorch.org/whl/cpu. Without timm, pip uninstall torchvision is enough."
             ) from error
     return torch
 
@@ -53,42 +52,34 @@ class FrozenModel:
         if self.dtype == "float16" and self.device == "cpu":
             raise ParameterError("precision='float16' is for a GPU; on a CPU it must be 'float32'.")
         self._torch, self._call = torch, call
-        self._model = model.float().eval().requires_grad_(False).to(self.device)
-        _refuse_batch_statistics(torch, self._model)
-        _refuse_changing_positions(self._model)
-        self.only_rows = 1 if _has_experts(self._model) else None
+        self.model = model.float().eval().requires_grad_(False).to(self.device)
+        _refuse_memory(torch, self.model)
+        self.only_rows = 1 if _has_experts(self.model) else None
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        """What a `Network` of this model takes from it."""
-        own = {name: getattr(self, name) for name in ("dtype", "device", "only_rows", "pool", "state")}
-        return {**own, "compute": self}
-
-    def batch_rows(self, on_cpu: int) -> int:
-        """Return the number of rows of a batch to try first."""
-        return on_cpu if self.device == "cpu" else 256
-
-    def weights(self, description: str, counts: Callable[[str], bool] = bool) -> str:
-        """Return the SHA-256 of a description and of all parameters that count, by their names."""
-        state = self._model.state_dict().items()
-        return tensors_digest(description, ((name, tensor) for name, tensor in state if counts(name)))
-
-    def state(self) -> str:
-        """Return the SHA-256 of all buffers, those included that no file holds."""
-        return tensors_digest("", self._model.named_buffers())
+    def arguments(self, on_cpu: int) -> dict[str, Any]:
+        """Return what an `Adapter` of this model takes from it; on a CPU a batch has so many rows."""
+        return {
+            "dtype": self.dtype,
+            "device": self.device,
+            "compute": self,
+            "batch_rows": on_cpu if self.device == "cpu" else 256,
+            "only_rows": self.only_rows,
+            "pool": self.pool,
+            # All buffers, those included that no file holds.
+            "state": lambda: tensors_digest("", self.model.named_buffers()),
+        }
 
     def __call__(self, arrays: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Embed a batch."""
         torch = self._torch
-        with ExitStack() as stack:
-            stack.enter_context(torch.inference_mode())
-            if self.device == "cuda":
-                # The same kernels in every run, and no TensorFloat-32 behind the name of float32.
-                stack.enter_context(torch.backends.cudnn.flags(benchmark=False, deterministic=True, allow_tf32=False))
-                half = self.dtype == "float16"
-                stack.enter_context(torch.autocast("cuda", torch.float16, enabled=half, cache_enabled=False))
+        half = self.dtype == "float16"
+        with (
+            torch.inference_mode(),
+            exact_products(torch, self.device),
+            torch.autocast("cuda", torch.float16, enabled=half, cache_enabled=False),
+        ):
             tensors = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
-            embeddings: NDArray[np.float32] = self._call(self._model, tensors).float().cpu().numpy()
+            embeddings: NDArray[np.float32] = self._call(self.model, tensors).float().cpu().numpy()
         return embeddings
 
     @contextmanager
@@ -102,6 +93,24 @@ class FrozenModel:
         finally:
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(before)  # threads that others start later take over what was set last
+
+
+@contextmanager
+def exact_products(torch: Any, device: str) -> Iterator[None]:
+    """Have a GPU compute float32 as such, whatever is set outside: no TensorFloat-32, and the same kernels each time.
+
+    TensorFloat-32 rounds factors to 10 bits. Rows then differ visibly between batches and from a plain computation.
+    """
+    if device == "cpu":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def tensors_digest(description: str, tensors: Iterable[tuple[str, Any]]) -> str:
@@ -121,40 +130,36 @@ def device_of(torch: Any, device: str) -> str:
     return ("cuda" if available else "cpu") if device == "auto" else device
 
 
-def _refuse_batch_statistics(torch: Any, model: Any) -> None:
+def _refuse_memory(torch: Any, model: Any) -> None:
+    """Refuse layers by which one record would change the embeddings of others."""
+    norms = torch.nn.modules.batchnorm._BatchNorm
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and (
-            module.training or module.running_mean is None
-        ):
-            raise ParameterError(
-                f"layer {name!r} normalises with statistics of the batch, so that one record would change the "
-                "embeddings of others; dppl refuses such a model."
-            )
-
-
-def _refuse_changing_positions(model: Any) -> None:
-    """Refuse rotary embeddings that transformers adapts to the longest text so far, or to the batch computed last."""
-    for name, module in model.named_modules():
+        # Rotary embeddings that transformers adapts to the longest text so far, or to the batch computed last.
         kind = getattr(module, "rope_type", None)  # one, or one for each type of layer
         kinds = list(kind.values()) if isinstance(kind, dict) else [kind]
-        if any("dynamic" in str(one) or one == "longrope" for one in kinds):
-            raise ParameterError(
-                f"layer {name!r} has a rotary embedding of the type 'dynamic' or 'longrope', which changes with the "
-                "lengths of the texts seen before, so that one record would change the embeddings of others; dppl "
-                "refuses such a model."
+        if isinstance(module, norms) and (module.training or module.running_mean is None):
+            what = "normalises with statistics of the batch"
+        elif any("dynamic" in str(one) or one == "longrope" for one in kinds):
+            what = (
+                "has a rotary embedding of the type 'dynamic' or 'longrope', which changes with the lengths of the "
+                "texts seen before"
             )
+        else:
+            continue
+        raise ParameterError(
+            f"layer {name!r} {what}, so that one record would change the embeddings of others; dppl refuses such a "
+            "model."
+        )
 
 
 def _has_experts(model: Any) -> bool:
-    """Return whether the configuration of any part, as transformers has them, tells of more than one expert."""
-
-    def tells(config: Mapping[str, Any]) -> bool:
-        return any(
-            tells(value)
-            if isinstance(value, dict)
-            else str(name).endswith("experts") and isinstance(value, int) and value > 1
-            for name, value in config.items()
-        )
-
+    """Return whether any part of the configuration, as transformers has them, names more than one expert."""
     configurations = {id(module.config): module.config for module in model.modules() if hasattr(module, "config")}
-    return any(tells(one.to_dict()) for one in configurations.values() if hasattr(one, "to_dict"))
+    parts: list[Mapping[str, Any]] = [one.to_dict() for one in configurations.values() if hasattr(one, "to_dict")]
+    while parts:
+        for name, value in parts.pop().items():
+            if isinstance(value, dict):
+                parts.append(value)
+            elif str(name).endswith("experts") and isinstance(value, int) and value > 1:
+                return True
+    return False

@@ -12,18 +12,10 @@ from dppl._optional import optional
 from dppl.errors import InputError
 
 IMAGE_FILES = ("preprocessor_config.json", "processor_config.json")
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-)
+_TOKENIZER_FILES = {
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
+    *("vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
+}
 
 
 def model_folder(name: str, revision: str | None, extra: str) -> Path:
@@ -42,33 +34,26 @@ def model_folder(name: str, revision: str | None, extra: str) -> Path:
         ) from None
 
 
-def contents(folder: Path, names: Iterable[str]) -> Iterator[bytes]:
-    """Yield names and contents of those of the files that exist."""
-    for name in names:
-        if (folder / name).is_file():
-            yield name.encode()
-            yield (folder / name).read_bytes()
+def files_digest(folder: Path, names: Iterable[str]) -> str | None:
+    """Return the SHA-256 of names and contents of those of the files that exist; None if there are none."""
+    whole = hashlib.sha256()
+    there = [name for name in names if (folder / name).is_file()]
+    for name in there:
+        for part in (name.encode(), (folder / name).read_bytes()):
+            whole.update(hashlib.sha256(part).digest())
+    return whole.hexdigest() if there else None
 
 
 def preprocessing_digest(folder: Path, tokenizer: Any = None) -> str:
     """Return the SHA-256 of the files that decide how inputs are prepared: those of a tokenizer, or of images.
 
-    Without such files nothing would tell this preprocessing from another, so that is refused.
+    Without such files nothing would distinguish this preprocessing from others, so that is refused.
     """
-    own = getattr(tokenizer, "vocab_files_names", {}).values()
-    names = {*_TOKENIZER_FILES, *(name for name in own if isinstance(name, str))}
-    found = list(contents(folder, IMAGE_FILES if tokenizer is None else sorted(names)))
-    if not found:
+    own = {name for name in getattr(tokenizer, "vocab_files_names", {}).values() if isinstance(name, str)}
+    digest = files_digest(folder, IMAGE_FILES if tokenizer is None else sorted(_TOKENIZER_FILES | own))
+    if digest is None:
         raise InputError(f"{folder} holds no file that says how inputs are prepared, such as tokenizer.json.")
-    return digest(found)
-
-
-def digest(parts: Iterable[bytes]) -> str:
-    """Return the SHA-256 of some parts."""
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(hashlib.sha256(part).digest())
-    return whole.hexdigest()
+    return digest
 
 
 @contextmanager

@@ -1,22 +1,24 @@
-"""Images to arrays, with Pillow and NumPy only, and batches of them."""
+"""Images to arrays, with Pillow and NumPy only, and batches of them. `pixels` is an encoder of nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._optional import optional
-from dppl.encoders.fixed import Network
+from dppl.encoders.fixed import Adapter
+from dppl.encoders.frozen import FrozenModel, tensors_digest
+from dppl.encoders.load import Source
 from dppl.errors import ParameterError
 
 _MOST_ASPECT = 8  # beyond, the middle is cut out first: a thread of one pixel would be enlarged to gigabytes
-_FORMS = ((16, 128), (128, 16), (96, 64), (64, 1))  # width and height of patterns beside the square
+_FORMS = ((16, 128), (128, 16), (96, 64), (64, 1))  # width and height of patterns that are not square
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,12 @@ class Preprocessing:
 
     def __call__(self, image: Any) -> NDArray[np.float32]:
         """Return the input for one RGB image of Pillow, shape (3, size, size)."""
-        image = self._cropped(self._resized(image))
+        side, shorter = self._side, min(image.size)
+        if max(image.size) > _MOST_ASPECT * shorter:
+            image = _centre(image, tuple(min(length, _MOST_ASPECT * shorter) for length in image.size))
+        width, height = ((side * length // shorter) if self.crop_mode == "center" else side for length in image.size)
+        resample = optional("PIL.Image", "pillow", "images").Resampling[self.interpolation.upper()]
+        image = _centre(image.resize((width, height), resample), (self.size, self.size))
         pixels = np.asarray(image, np.float32).transpose(2, 0, 1) / np.float32(255)
         mean, std = (np.array(values, np.float32)[:, None, None] for values in (self.mean, self.std))
         normalised: NDArray[np.float32] = (pixels - mean) / std
@@ -64,17 +71,6 @@ class Preprocessing:
     @property
     def _side(self) -> int:
         return int(self.size / self.crop_pct)
-
-    def _resized(self, image: Any) -> Any:
-        side, shorter = self._side, min(image.size)
-        if max(image.size) > _MOST_ASPECT * shorter:
-            image = _centre(image, tuple(min(length, _MOST_ASPECT * shorter) for length in image.size))
-        width, height = ((side * length // shorter) if self.crop_mode == "center" else side for length in image.size)
-        resample = optional("PIL.Image", "pillow", "images").Resampling[self.interpolation.upper()]
-        return image.resize((width, height), resample)
-
-    def _cropped(self, image: Any) -> Any:
-        return _centre(image, (self.size, self.size))
 
 
 def _centre(image: Any, size: tuple[int, ...]) -> Any:
@@ -98,18 +94,19 @@ OPTIONS = tuple(_READERS)
 
 
 @dataclass(kw_only=True)
-class ImageNetwork(Network):
+class ImageAdapter(Adapter):
     """Batches of images, which all become inputs of one shape."""
 
     modality: ClassVar[str] = "image"
     _form: tuple[Any, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._form = _form(self.prepare(pattern(0)))
+        prepare = self.prepare
+        self._form = _form(prepare(pattern(0)))
         forms = {self._form}
         for size in _FORMS:
             with suppress(Exception):  # an image that cannot be prepared is left out, whatever its form
-                forms.add(_form(self.prepare(pattern(0, *size))))
+                forms.add(_form(prepare(pattern(0, *size))))
         if len(forms) > 1:
             raise ParameterError(
                 "the preprocessing makes inputs of different shapes of images that are not square, and one model takes "
@@ -117,28 +114,29 @@ class ImageNetwork(Network):
                 "preprocessor_config.json."
             )
 
-    def input(self, item: Any) -> Any:
-        """Prepare an image, and raise ValueError where an odd one becomes an input of another shape."""
-        prepared = self.prepare(item)
-        if _form(prepared) != self._form:
-            raise ValueError("the image becomes an input of another shape than others.")
-        return prepared
+        def checked(image: Any) -> Any:
+            prepared = prepare(image)
+            if _form(prepared) != self._form:
+                raise ValueError("the image becomes an input of another shape than others.")
+            return prepared
 
-    def shape_class(self, prepared: Any) -> Hashable:
+        self.prepare = checked
+
+    def shape_of(self, prepared: Any) -> Hashable:
         """Return the shape of an input."""
         return tuple(prepared.shape)
 
-    def forward(self, inputs: Sequence[Any], shape: Any) -> NDArray[np.float32]:
-        """Embed a full batch."""
-        return self.compute({"pixel_values": np.stack(inputs)})
-
     def shapes(self) -> Sequence[Hashable]:
-        """Return the one shape of square images."""
-        return [self.shape_class(self.prepare(pattern(0)))]
+        """Return the one shape."""
+        return [self._form[0]]
 
     def synthetic(self, shape: Any, count: int) -> list[Any]:
         """Return inputs made of patterns, in the middle one that is almost black."""
         return [self.prepare(pattern(place - count // 2)) for place in range(count)]
+
+    def forward(self, inputs: Sequence[Any], shape: Any) -> NDArray[np.float32]:
+        """Embed a full batch."""
+        return self.compute({"pixel_values": np.stack(inputs)})
 
 
 def _form(prepared: NDArray[Any]) -> tuple[Any, ...]:
@@ -153,3 +151,54 @@ def pattern(seed: int, width: int = 64, height: int = 64) -> Any:
     if seed % 4 == 0:  # and ones that are almost black, or almost white
         values = values // 16 if seed % 8 == 0 else 255 - values // 16
     return optional("PIL.Image", "pillow", "images").fromarray(values.astype(np.uint8))
+
+
+class ImageModel(NamedTuple):
+    """A public module of torch for images, as timm and Python code make them."""
+
+    library: str  # this and `versions` are as in `Fingerprint`
+    versions: str
+    module: Any
+    description: str  # of the architecture
+    preprocessing: Preprocessing
+
+    def adapter(self, pooling: str, device: str, precision: str) -> ImageAdapter:
+        """Freeze the module, whose output is the embedding."""
+        torch = optional("torch", "torch", "torch")
+        frozen = FrozenModel(
+            torch, self.module, lambda module, tensors: module(tensors["pixel_values"]), device, precision
+        )
+        return ImageAdapter(
+            library=self.library,
+            weights=tensors_digest(self.description, frozen.model.state_dict().items()),
+            preprocessing=str(self.preprocessing),
+            pooling=pooling,
+            versions=self.versions,
+            prepare=self.preprocessing,
+            **frozen.arguments(on_cpu=8),
+        )
+
+
+def load_pixels(source: Source, device: str, precision: str) -> ImageAdapter:
+    """Return `pixels`, for the sample and for tests; it computes on the CPU in float32 whatever is asked for.
+
+    It gives the grey values of a 16 x 16 thumbnail and the colours of a 4 x 4 one, moved to be around 0: 304 numbers.
+    """
+    source.check(())
+    box = optional("PIL.Image", "pillow", "images").Resampling.BOX
+
+    def thumbnails(image: Any) -> NDArray[np.float32]:
+        parts = (image.convert("L").resize((16, 16), box), image.resize((4, 4), box))
+        pixels = np.concatenate([np.asarray(part, np.float32).reshape(-1) for part in parts])
+        return np.asarray(pixels / 255 - 0.5, np.float32)
+
+    return ImageAdapter(
+        library="pillow",
+        weights="none",
+        preprocessing="grey box 16 x 16, RGB box 4 x 4, value / 255 - 0.5",
+        pooling="none",
+        versions=f"pillow {optional('PIL', 'pillow', 'images').__version__}",
+        prepare=thumbnails,
+        compute=lambda arrays: arrays["pixel_values"],
+        batch_rows=64,
+    )

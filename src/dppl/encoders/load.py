@@ -11,9 +11,9 @@ from typing import Literal, TypeAlias, get_args
 from urllib.parse import parse_qsl, urlencode
 
 from dppl import _validate
+from dppl.encoders.catalogue import PRESETS
 from dppl.encoders.encoder import Encoder
 from dppl.encoders.fixed import FixedShapeEncoder
-from dppl.encoders.presets import PRESETS
 from dppl.errors import InputError, ParameterError
 
 # The module of each scheme, and the function that loads.
@@ -21,15 +21,15 @@ _LOADERS = {
     "hf": ("dppl.encoders.transformers", "load"),
     "minilm": ("dppl.encoders.transformers", "load_minilm"),
     "onnx": ("dppl.encoders.onnx", "load"),
-    "pixels": ("dppl.encoders.pixels", "load"),
+    "pixels": ("dppl.encoders.images", "load_pixels"),
     "python": ("dppl.encoders.python", "load"),
     "st": ("dppl.encoders.transformers", "load_sentences"),
     "timm": ("dppl.encoders.timm", "load"),
 }
 _NAMELESS = {"minilm", "pixels"}
 _FORMS = (
-    "timm:NAME[@CHECKPOINT], hf:NAME, st:NAME, onnx:FILE, python:MODULE:FUNCTION@WEIGHTS?size=N, minilm, pixels, "
-    f"{', '.join(PRESETS)}"
+    "an encoder is named by timm:NAME[@CHECKPOINT], hf:NAME, st:NAME, onnx:FILE, "
+    f"python:MODULE:FUNCTION@WEIGHTS?size=N, minilm, pixels, {', '.join(PRESETS)}"
 )
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
@@ -42,7 +42,6 @@ def load_encoder(
     device: Device = "auto",
     precision: Precision = "auto",
     batch_rows: int | None = None,
-    predicting: bool = False,
 ) -> Encoder:
     """Load a frozen public encoder from this machine; nothing is downloaded.
 
@@ -60,9 +59,6 @@ def load_encoder(
     batch_rows : int, default=None
         Rows of a batch, fixed for all that this encoder computes. By default the largest number, up to one that keeps
         the device busy, that fits into memory, found on synthetic rows.
-    predicting : bool, default=False
-        Whether it is for predictions alone and never for a fit: what an earlier load found on this machine then counts
-        without another trial, which saves seconds.
 
     Returns
     -------
@@ -86,18 +82,22 @@ def load_encoder(
     """
     _validate.one_of(get_args(Device), device=device)
     _validate.one_of(get_args(Precision), precision=precision)
-    preset = PRESETS.get(uri)
-    scheme, source = _parse(preset.uri if preset else uri)
+    scheme, source = parse(uri, _LOADERS, _FORMS)
+    module, function = _LOADERS[scheme]
     try:
-        module, function = _LOADERS[scheme]
-        network = getattr(importlib.import_module(module), function)(source, device, precision)
+        adapter = getattr(importlib.import_module(module), function)(source, device, precision)
     except InputError as error:
-        raise InputError(f"{error} {preset.weights}" if preset else str(error)) from None
-    name = uri if preset else without_folders(uri)
-    place, _, query = uri.partition("?")
-    options = {**dict(parse_qsl(query, keep_blank_values=True)), **network.for_texts}
-    texts = partial(load_encoder, f"{place}?{urlencode(options)}") if network.for_texts else None
-    return FixedShapeEncoder(network, name, batch_rows, partial(load_encoder, uri), texts, predicting)
+        where = f" {PRESETS[uri].weights}" if uri in PRESETS else ""
+        raise InputError(f"{error}{where}") from None
+    text_loader = None
+    if adapter.for_texts:
+        place, _, query = uri.partition("?")
+        options = dict(parse_qsl(query, keep_blank_values=True)) | adapter.for_texts
+        text_loader = partial(load_encoder, f"{place}?{urlencode(options)}")
+    encoder = FixedShapeEncoder(adapter, without_folders(uri), batch_rows, text_loader)
+    same = {"device": adapter.device, "precision": adapter.dtype, "batch_rows": encoder.batch_rows}
+    encoder.loader = partial(load_encoder, uri, **same)
+    return encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +108,12 @@ class Source:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, known: Collection[str]) -> None:
-        """Refuse options that are not known."""
+        """Refuse unknown options."""
         for option in self.options:
             if option not in known:
                 raise ParameterError(
                     f"{option!r} is not an option of this encoder; it has {', '.join(known) or 'none'}."
                 )
-
-    def choice(self, option: str, choices: Collection[str], default: str) -> str:
-        """Return an option that must be one of `choices`."""
-        value = self.options.get(option, default)
-        _validate.one_of(choices, **{option: value})
-        return value
 
     def number(self, option: str, default: int) -> int:
         """Return an option that must be a positive integer."""
@@ -131,21 +125,22 @@ class Source:
         return int(value)
 
 
-def _parse(uri: str) -> tuple[str, Source]:
-    place, _, query = uri.partition("?")
+def parse(uri: str, schemes: Collection[str], forms: str) -> tuple[str, Source]:
+    """Split a URI, or that of a preset, into one of some schemes and its source; `forms` is for the message."""
+    place, _, query = (PRESETS[uri].uri if uri in PRESETS else uri).partition("?")
     scheme, _, name = place.partition(":")
-    if scheme not in _LOADERS or bool(name) == (scheme in _NAMELESS):
-        raise ParameterError(f"an encoder is named by {_FORMS}; got {uri!r}.")
+    if scheme not in schemes or bool(name) == (scheme in _NAMELESS):
+        raise ParameterError(f"{forms}; got {uri!r}.")
     return scheme, Source(name, dict(parse_qsl(query, keep_blank_values=True)))
 
 
 def is_code(uri: str) -> bool:
-    """Tell whether loading what a URI names runs code that the URI chooses."""
+    """Return whether loading what a URI names runs code that the URI chooses."""
     return uri.startswith("python:")
 
 
 def refuse_code(named: str) -> None:
-    """Refuse to load by the URI in a file what runs code: which code runs is not for a file to say."""
+    """Refuse to run the code that a URI in a file names: which code runs is not for a file to say."""
     if is_code(named):
         raise InputError(
             "must name the network's code and weights, since a model file does not decide what code runs; this model "
@@ -158,12 +153,13 @@ def without_folders(uri: str) -> str:
     """Leave the folders of local paths out: where someone's files lie is no business of a published model."""
     place, mark, query = uri.partition("?")
     scheme, colon, name = place.partition(":")
-    model, at, checkpoint = name.partition("@") if scheme == "timm" else (name, "", "")
-    function = ""
-    if is_code(uri):
+    function, at, checkpoint = "", "", ""
+    if scheme == "timm":
+        name, at, checkpoint = name.partition("@")
+    elif is_code(uri):
         code, at, checkpoint = name.rpartition("@")
-        model, separator, function = code.rpartition(":")
+        name, separator, function = code.rpartition(":")
         function = f"{separator}{function}"
-    if model and Path(model).exists():
-        model = Path(model).resolve().name
-    return f"{scheme}{colon}{model}{function}{at}{Path(checkpoint).name}{mark}{query}"
+    if name and Path(name).exists():
+        name = Path(name).resolve().name
+    return f"{scheme}{colon}{name}{function}{at}{Path(checkpoint).name}{mark}{query}"

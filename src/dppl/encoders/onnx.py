@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._optional import optional
-from dppl.encoders.fixed import Network
-from dppl.encoders.hub import contents, digest
-from dppl.encoders.images import OPTIONS, ImageNetwork, Preprocessing
+from dppl.encoders.fixed import Adapter
+from dppl.encoders.hub import files_digest
+from dppl.encoders.images import OPTIONS, ImageAdapter, Preprocessing
 from dppl.encoders.load import Source
-from dppl.encoders.tokens import TextNetwork, Tokens
+from dppl.encoders.tokens import TextAdapter, Tokens
 from dppl.errors import InputError, ParameterError
 
 # Fields of a statement beside modality, output and pooling: required ones, and others.
@@ -49,41 +49,103 @@ _TYPES = {
 }
 
 
-def load(source: Source, device: str, precision: str) -> Network:
+def load(source: Source, device: str, precision: str) -> Adapter:
     """Load a model in the file's own precision; one that quantises rows together is refused."""
     source.check(())
-    runtime = optional("onnxruntime", "onnxruntime", "onnx")
     path = Path(source.name)
-    if not path.is_file():
-        raise InputError(f"there is no file {path}.")
-    session = _session(runtime, path, device)
-    stated = _stated(session, path)
-    modality, pooling = stated.pop("modality"), stated.pop("pooling", "none")
-    model = _Model(session, stated.pop("output", None), pooling)
+    model = _Model(path, device)
     if precision not in ("auto", model.dtype):
         raise ParameterError(f"must be 'auto' or {model.dtype!r}, which the ONNX file decides.", parameter="precision")
     shared: dict[str, Any] = {
         "library": "onnxruntime",
-        "weights": digest(contents(path.parent, (path.name, *_external_files(path)))),
-        "pooling": f"{pooling} of {model.output}",
-        "versions": f"onnxruntime {runtime.__version__}",
+        "weights": files_digest(path.parent, (path.name, *_external_files(path))),
+        "pooling": f"{model.pooling} of {model.output}",
+        "versions": model.versions,
         "dtype": model.dtype,
-        "device": "cuda" if session.get_providers()[0] == "CUDAExecutionProvider" else "cpu",
+        "device": model.device,
         "compute": model,
+        "batch_rows": 8,
         "only_rows": _only_rows(path, model.rows),
     }
-    if modality == "text":
-        return _texts(path, **stated, shared=shared)
-    preprocessing = Preprocessing.of(stated)
-    return ImageNetwork(**shared, preprocessing=str(preprocessing), prepare=preprocessing, batch_rows=8)
+    if model.modality == "text":
+        return _texts(path, model.options, shared)
+    preprocessing = Preprocessing.of(model.options)
+    return ImageAdapter(**shared, preprocessing=str(preprocessing), prepare=preprocessing)
 
 
 def output_of(path: Path) -> tuple[str, str]:
     """Return the name of the output that a file's embeddings are made of, and how it is pooled."""
-    session = _session(optional("onnxruntime", "onnxruntime", "onnx"), path, "cpu")
-    stated = _stated(session, path)
-    model = _Model(session, stated.get("output"), stated.get("pooling", "none"))
+    model = _Model(path, "cpu")
     return model.output, model.pooling
+
+
+class _Model:
+    """A session, what is stated for it, and how its output becomes one row per example."""
+
+    def __init__(self, path: Path, device: str) -> None:
+        runtime = optional("onnxruntime", "onnxruntime", "onnx")
+        if not path.is_file():
+            raise InputError(f"there is no file {path}.")
+        on_gpu = "CUDAExecutionProvider" in runtime.get_available_providers()
+        if device == "cuda" and not on_gpu:
+            raise ParameterError("device='cuda' needs the package onnxruntime-gpu.")
+        gpu = ["CUDAExecutionProvider"] if on_gpu and device != "cpu" else []
+        threads = runtime.SessionOptions()
+        threads.intra_op_num_threads = threads.inter_op_num_threads = 1  # so that their number changes nothing
+        try:
+            session = runtime.InferenceSession(str(path), threads, providers=[*gpu, "CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime has a family of errors of its own
+            raise InputError(
+                f"{path} is not a model that ONNX Runtime can open: {str(error).splitlines()[0]}"
+            ) from None
+        self._session, self.versions = session, f"onnxruntime {runtime.__version__}"
+        self.device = "cuda" if session.get_providers()[0] == "CUDAExecutionProvider" else "cpu"
+        self._inputs = {one.name: _TYPES[one.type] for one in session.get_inputs()}
+        self.dtype = "float16" if np.float16 in self._inputs.values() else "float32"
+        rows = session.get_inputs()[0].shape[0]
+        self.rows = rows if isinstance(rows, int) else None
+
+        self.options = _statement(path, session.get_modelmeta().custom_metadata_map.get("dppl"))
+        self.modality, self.pooling = self.options.pop("modality"), self.options.pop("pooling", "none")
+        _validate.one_of(("none", "cls", "mean"), pooling=self.pooling)
+        outputs = [one.name for one in session.get_outputs()]
+        self.output = self.options.pop("output", outputs[0])
+        _validate.one_of(outputs, output=self.output)
+
+    def __call__(self, arrays: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
+        if "pixel_values" in arrays:
+            arrays = {next(iter(self._inputs)): arrays["pixel_values"]}
+        feed = {name: arrays[name].astype(dtype, copy=False) for name, dtype in self._inputs.items()}
+        hidden = self._session.run([self.output], feed)[0].astype(np.float32)
+        mask = arrays.get("attention_mask")
+        if self.pooling == "none":
+            return np.asarray(hidden.reshape(len(hidden), -1))
+        if self.pooling == "cls":
+            return np.asarray(hidden[:, 0])
+        if mask is None:
+            return np.asarray(hidden.mean(axis=(2, 3) if hidden.ndim == 4 else 1))
+        weights = mask[:, :, None].astype(np.float32)
+        return np.asarray((hidden * weights).sum(axis=1) / weights.sum(axis=1))
+
+
+def _statement(path: Path, metadata: str | None) -> dict[str, Any]:
+    """Return what is stated for a model: in the file of its name, or in its own metadata."""
+    file = path.with_suffix(".json")
+    text = file.read_text(encoding="utf-8") if file.is_file() else metadata
+    if text is None:
+        raise InputError(f"state the preprocessing of {path.name} in {file}; the module dppl.encoders.onnx says how.")
+    try:
+        stated = dict(json.loads(text))
+        required, others = _FIELDS[stated["modality"]]
+    except (ValueError, TypeError, KeyError):
+        raise InputError(f"what is stated for {path.name} must be JSON with a modality, 'image' or 'text'.") from None
+    known = {"modality", "output", "pooling", *required, *others}
+    for name in sorted(known.symmetric_difference(stated)):
+        if name not in known:
+            raise InputError(f"what is stated for {path.name} has a field {name!r} that nothing is known of.")
+        if name in required:
+            raise InputError(f"what is stated for {path.name} lacks {name!r}.")
+    return stated
 
 
 def _only_rows(path: Path, rows: int | None) -> int | None:
@@ -103,108 +165,44 @@ def _only_rows(path: Path, rows: int | None) -> int | None:
 
 
 def _external_files(path: Path) -> list[str]:
-    """Return the names of files beside the model that hold its larger tensors, as the model's bytes tell them.
+    """Return the names of files that hold the model's larger tensors, as the model's bytes have them.
 
     They are the values of the key "location" (ONNX, TensorProto.external_data). Whatever else looks like one and is a
     file there is hashed too, which costs nothing but time.
     """
-    found = set()
+    names = set()
     for match in re.finditer(rb"\x0a\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])", path.read_bytes()):
         size = match[1][0] & 0x7F | (match[1][1] << 7 if len(match[1]) > 1 else 0)
-        found.add(match.string[match.end() : match.end() + size].decode("utf-8", "replace"))
-    return sorted(name for name in found if "\0" not in name and (path.parent / name).is_file())
+        names.add(match.string[match.end() : match.end() + size].decode("utf-8", "replace"))
+    return sorted(name for name in names if "\0" not in name and (path.parent / name).is_file())
 
 
-def _session(runtime: Any, path: Path, device: str) -> Any:
-    """Open a session in which each run has one thread, so that their number changes nothing."""
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    available = "CUDAExecutionProvider" in runtime.get_available_providers()
-    if device == "cuda" and not available:
-        raise ParameterError("device='cuda' needs the package onnxruntime-gpu.")
-    gpu = ["CUDAExecutionProvider"] if available and device != "cpu" else []
-    try:
-        return runtime.InferenceSession(str(path), options, providers=[*gpu, "CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime has a family of errors of its own
-        raise InputError(f"{path} is not a model that ONNX Runtime can open: {str(error).splitlines()[0]}") from None
-
-
-def _stated(session: Any, path: Path) -> dict[str, Any]:
-    beside = path.with_suffix(".json")
-    text = session.get_modelmeta().custom_metadata_map.get("dppl")
-    if beside.is_file():
-        text = beside.read_text(encoding="utf-8")
-    if text is None:
-        raise InputError(f"state the preprocessing of {path.name} in {beside}; the module dppl.encoders.onnx says how.")
-    try:
-        stated = json.loads(text)
-        required, others = _FIELDS[stated["modality"]]
-    except (ValueError, TypeError, KeyError):
-        raise InputError(f"what is stated for {path.name} must be JSON with a modality, 'image' or 'text'.") from None
-    if unknown := sorted(set(stated) - {"modality", "output", "pooling", *required, *others}):
-        raise InputError(f"what is stated for {path.name} has a field {unknown[0]!r} that nothing is known of.")
-    if missing := sorted(set(required) - set(stated)):
-        raise InputError(f"what is stated for {path.name} lacks {missing[0]!r}.")
-    return dict(stated)
-
-
-class _Model:
-    """A session and how its output becomes one row per example."""
-
-    def __init__(self, session: Any, output: str | None, pooling: str) -> None:
-        _validate.one_of(("none", "cls", "mean"), pooling=pooling)
-        outputs = [one.name for one in session.get_outputs()]
-        self.output = outputs[0] if output is None else output
-        _validate.one_of(outputs, output=self.output)
-        self._session, self.pooling = session, pooling
-        self._inputs = {one.name: _TYPES[one.type] for one in session.get_inputs()}
-        self.dtype = "float16" if np.float16 in self._inputs.values() else "float32"
-        rows = session.get_inputs()[0].shape[0]
-        self.rows = rows if isinstance(rows, int) else None
-
-    def __call__(self, arrays: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
-        if "pixel_values" in arrays:
-            arrays = {next(iter(self._inputs)): arrays["pixel_values"]}
-        feed = {name: arrays[name].astype(dtype, copy=False) for name, dtype in self._inputs.items()}
-        hidden = self._session.run([self.output], feed)[0].astype(np.float32)
-        mask = arrays.get("attention_mask")
-        if self.pooling == "none":
-            return np.asarray(hidden.reshape(len(hidden), -1))
-        if self.pooling == "cls":
-            return np.asarray(hidden[:, 0])
-        if mask is None:
-            return np.asarray(hidden.mean(axis=(2, 3) if hidden.ndim == 4 else 1))
-        weights = mask[:, :, None].astype(np.float32)
-        return np.asarray((hidden * weights).sum(axis=1) / weights.sum(axis=1))
-
-
-def _texts(path: Path, tokenizer: str, max_tokens: int, shared: dict[str, Any], pad_id: int = 0) -> TextNetwork:
-    _validate.positive_integer(max_tokens=max_tokens)
-    file = path.parent / tokenizer
-    if not file.is_file():
-        raise InputError(f"there is no tokenizer {file}.")
-    fast = optional("tokenizers", "tokenizers", "onnx").Tokenizer.from_file(str(file))
-    fast.no_padding()
-    fast.enable_truncation(max_tokens)
+def _texts(path: Path, options: dict[str, Any], shared: dict[str, Any]) -> TextAdapter:
+    name, limit, pad = options["tokenizer"], options["max_tokens"], options.get("pad_id", 0)
+    _validate.positive_integer(max_tokens=limit)
+    if not (path.parent / name).is_file():
+        raise InputError(f"there is no tokenizer {path.parent / name}.")
+    tokenizer = optional("tokenizers", "tokenizers", "onnx").Tokenizer.from_file(str(path.parent / name))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(limit)
 
     def prepare(text: str) -> Tokens:
-        encoded = fast.encode(text)
+        encoded = tokenizer.encode(text)
         return {"input_ids": np.array(encoded.ids), "token_type_ids": np.array(encoded.type_ids)}
 
-    network = TextNetwork(
+    adapter = TextAdapter(
         **shared,
-        preprocessing=f"tokens {digest(contents(path.parent, [tokenizer]))}, at most {max_tokens}, padding {pad_id}",
+        preprocessing=f"tokens {files_digest(path.parent, [name])}, at most {limit}, padding {pad}",
         prepare=prepare,
-        limit=max_tokens,
-        padding={"input_ids": pad_id},
-        vocabulary=np.array(sorted(fast.get_vocab(with_added_tokens=False).values()), np.int64),
-        batch_rows=32,
+        limit=limit,
+        padding={"input_ids": pad},
+        vocabulary=np.array(sorted(tokenizer.get_vocab(with_added_tokens=False).values()), np.int64),
     )
     # The model must have an embedding for the last token: one text with it would else stop the work on all.
-    last = max(fast.get_vocab().values())
+    last = max(tokenizer.get_vocab().values())
     row = {"input_ids": np.full(2, last), "token_type_ids": np.zeros(2, np.int64)}
     try:
-        network.forward([row] * (network.only_rows or 1), network.shape_class(row))
+        adapter.forward([row] * (adapter.only_rows or 1), adapter.shape_of(row))
     except Exception:  # ONNX Runtime has a family of errors of its own
         raise ParameterError(f"the tokenizer has tokens up to number {last}, which {path.name} cannot take.") from None
-    return network
+    return adapter

@@ -16,32 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from dppl._optional import optional
-from dppl.encoders.frozen import FrozenModel
-from dppl.encoders.images import OPTIONS, ImageNetwork, Preprocessing
+from dppl.encoders.images import OPTIONS, ImageAdapter, ImageModel, Preprocessing
 from dppl.encoders.load import Source
 from dppl.errors import InputError, ParameterError
 
 
-def load(source: Source, device: str, precision: str) -> ImageNetwork:
+def load(source: Source, device: str, precision: str) -> ImageAdapter:
     """Load a network without its last linear layer, which must compute last. It runs the code that the source names."""
     torch = optional("torch", "torch", "torch")
-    module, description, preprocessing, versions = build(source)
-    head = _take_head(torch, module, preprocessing.size)
-    frozen = FrozenModel(torch, module, lambda model, tensors: model(tensors["pixel_values"]), device, precision)
-    return ImageNetwork(
-        library="python",
-        weights=frozen.weights(description),
-        preprocessing=str(preprocessing),
-        pooling="none" if head is None else f"the input of {head}",
-        versions=versions,
-        prepare=preprocessing,
-        batch_rows=frozen.batch_rows(8),
-        **frozen.fields,
-    )
+    model = build(source)
+    layers = [name for name, layer in model.module.named_modules() if isinstance(layer, torch.nn.Linear)]
+    if layers:
+        _remove_head(torch, model.module, layers[-1], model.preprocessing.size)
+    return model.adapter(f"the input of {layers[-1]}" if layers else "none", device, precision)
 
 
-def build(source: Source) -> tuple[Any, str, Preprocessing, str]:
-    """Return the whole network, its name without folders, its preprocessing, and the versions of what computes it."""
+def build(source: Source) -> ImageModel:
+    """Return the whole network."""
     torch = optional("torch", "torch", "torch")
     source.check(OPTIONS)
     code, _, weights = source.name.rpartition("@")
@@ -52,7 +43,7 @@ def build(source: Source) -> tuple[Any, str, Preprocessing, str]:
         raise ParameterError("a network of code must say how large its images are, as in ...?size=32.")
     if not Path(weights).is_file():
         raise InputError(f"there is no file of weights {weights}.")
-    module = _made(place, function)
+    module = _call(place, function)
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"{function} of {place} must return a torch.nn.Module; it returned another object.")
     load_file = importlib.import_module("safetensors.torch").load_file
@@ -64,10 +55,11 @@ def build(source: Source) -> tuple[Any, str, Preprocessing, str]:
             f"safetensors file of its state_dict: {' '.join(str(error).split())[:200]}"
         ) from None
     preprocessing = Preprocessing.of({**source.options, "size": source.number("size", 1)})
-    return module, f"{Path(place).name}:{function}", preprocessing, f"torch {torch.__version__}"
+    name = f"{Path(place).name}:{function}"
+    return ImageModel("python", f"torch {torch.__version__}", module, name, preprocessing)
 
 
-def _made(place: str, function: str) -> Any:
+def _call(place: str, function: str) -> Any:
     """Import public code and call a function of it; whatever it raises was raised without private data."""
     try:
         if place.endswith(".py"):
@@ -83,27 +75,19 @@ def _made(place: str, function: str) -> Any:
         raise InputError(f"no network by {place}:{function}: {type(error).__name__}: {error}") from None
 
 
-def _take_head(torch: Any, module: Any, size: int) -> str | None:
-    """Put the identity in the place of the last linear layer, and return its name; None where there is none."""
-    layers = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, torch.nn.Linear)]
-    if not layers:
-        return None
-    name, layer = layers[-1]
-    if name:
-        module.set_submodule(name, torch.nn.Identity())
-        if _width(torch, module, size) == layer.in_features:
-            return str(name)
-    raise ParameterError(
-        f"the last linear layer of a network of code, here {name!r}, must be the last that it computes, on one row of "
-        "features an image."
-    )
-
-
-def _width(torch: Any, module: Any, size: int) -> int | None:
-    """Return the width of a network's output for one image of zeros; None where it is no row."""
-    try:
-        with torch.inference_mode():
-            output = module.float().eval()(torch.zeros(1, 3, size, size))
-    except Exception:  # the network without this layer fits together no longer
-        return None
-    return int(output.shape[1]) if getattr(output, "ndim", 0) == 2 else None
+def _remove_head(torch: Any, module: Any, head: str, size: int) -> None:
+    """Put the identity in the place of the last linear layer, if the output then is what that layer saw."""
+    shape = None
+    if head:
+        width = module.get_submodule(head).in_features
+        module.set_submodule(head, torch.nn.Identity())
+        try:
+            with torch.inference_mode():
+                shape = module.float().eval()(torch.zeros(1, 3, size, size)).shape
+        except Exception:  # without this layer the network does not fit
+            pass
+    if not head or shape != (1, width):
+        raise ParameterError(
+            f"the last linear layer of a network of code, here {head!r}, must be the last that it computes, on one row "
+            "of features an image."
+        )

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from dppl._optional import optional
-from dppl.encoders.frozen import FrozenModel, load_torch
-from dppl.encoders.images import OPTIONS, ImageNetwork, Preprocessing
+from dppl.encoders.frozen import load_torch
+from dppl.encoders.images import OPTIONS, ImageAdapter, ImageModel, Preprocessing
 from dppl.encoders.load import Source
 from dppl.errors import InputError, ParameterError
 
@@ -37,25 +37,14 @@ _TORCHVISION = (
 )
 
 
-def load(source: Source, device: str, precision: str) -> ImageNetwork:
-    """Load a model."""
-    torch = load_torch("vision")
-    model, description, preprocessing = build(source)
-    frozen = FrozenModel(torch, model, lambda model, tensors: model(tensors["pixel_values"]), device, precision)
-    return ImageNetwork(
-        library="timm",
-        weights=frozen.weights(description),
-        preprocessing=str(preprocessing),
-        pooling=f"timm's for {description.partition(' ')[0]}",
-        versions=versions(),
-        prepare=preprocessing,
-        batch_rows=frozen.batch_rows(8),
-        **frozen.fields,
-    )
+def load(source: Source, device: str, precision: str) -> ImageAdapter:
+    """Load a model without its classifier."""
+    model = build(source)
+    return model.adapter(f"timm's for {model.description.partition(' ')[0]}", device, precision)
 
 
-def build(source: Source) -> tuple[Any, str, Preprocessing]:
-    """Return a model without its classifier, its architecture in words, and its preprocessing."""
+def build(source: Source) -> ImageModel:
+    """Return a model without its classifier."""
     source.check(OPTIONS)
     torch, timm = load_torch("vision"), optional("timm", "timm", "vision")
     name, _, checkpoint = source.name.partition("@")
@@ -70,13 +59,8 @@ def build(source: Source) -> tuple[Any, str, Preprocessing]:
     _fill(timm, model, weights)
     usual = {option: config[option] for option in OPTIONS if option in config}
     preprocessing = Preprocessing.of({**usual, **source.options, "size": side})
-    return model, f"{name.partition('.')[0]} {size}", preprocessing
-
-
-def versions() -> str:
-    """Return the versions of the libraries that compute."""
-    torch, timm = load_torch("vision"), optional("timm", "timm", "vision")
-    return f"timm {timm.__version__}, torch {torch.__version__}"
+    versions = f"timm {timm.__version__}, torch {torch.__version__}"
+    return ImageModel("timm", versions, model, f"{name.partition('.')[0]} {size}", preprocessing)
 
 
 def _file(torch: Any, checkpoint: str) -> Path:
@@ -107,16 +91,11 @@ def _fill(timm: Any, model: Any, path: Path) -> None:
     try:
         state = timm.models.load_state_dict(str(path), weights_only=True)  # a pickle runs no code
         if "conv_proj.weight" in state:
-            state = {_renamed(key): value for key, value in state.items()}
+            for pattern, replacement in _TORCHVISION:
+                state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
         convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
         missing = model.load_state_dict(convert(state, model) if convert else state, strict=False).missing_keys
     except Exception as error:  # pickle, safetensors and torch have errors of their own for something else
         raise InputError(f"{path} holds no weights for this model: {str(error).splitlines()[0]}") from None
     if missing:
         raise InputError(f"{path} holds no weights for this model: {missing[0]} and {len(missing) - 1} more miss.")
-
-
-def _renamed(key: str) -> str:
-    for pattern, replacement in _TORCHVISION:
-        key = re.sub(pattern, replacement, key)
-    return key

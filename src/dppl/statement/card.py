@@ -6,8 +6,8 @@ import json
 import shlex
 from typing import Any
 
+from dppl.encoders.catalogue import PRESETS
 from dppl.encoders.load import is_code
-from dppl.encoders.presets import PRESETS
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import USUAL_DELTA
 from dppl.statement import words

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dppl._fingerprint import Fingerprint, in_short
-from dppl.encoders.presets import PRESETS
+from dppl.encoders.catalogue import PRESETS
 from dppl.errors import InputError
 from dppl.estimators.model_file import describe as describe_model
 from dppl.estimators.public_data import ExamplesKept

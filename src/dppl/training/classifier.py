@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from dppl import _validate
 from dppl._fingerprint import Fingerprint
 from dppl.encoders import Encoder, load_encoder
-from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device, Precision, refuse_code
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
@@ -211,9 +210,6 @@ class PrivateClassifier(ReleasedClassifier):
     def load(cls, path: str | os.PathLike[str], encoder: str | Encoder | None = None) -> PrivateClassifier:
         """Read a model that `save`, `dppl train` or `dppl fit` wrote, ready to predict on raw items.
 
-        An encoder that was tried on this machine is not tried again, so fit a `PrivateClassifier` of your own: the
-        statement of a fit on this one would say that rows may depend on their company.
-
         Parameters
         ----------
         path : path
@@ -226,7 +222,7 @@ class PrivateClassifier(ReleasedClassifier):
             If the model names no encoder, or `encoder` is another one.
         """
         model = load(path)
-        loaded = cls(encoder_of_model(model, encoder, predicting=True), model.budget, model.classes_)
+        loaded = cls(encoder_of_model(model, encoder), model.budget, model.classes_)
         loaded.model_ = model
         return loaded
 
@@ -254,7 +250,7 @@ class PrivateClassifier(ReleasedClassifier):
         """Embed items, and return what the estimator makes of their scores."""
         check_is_fitted(self, "model_")
         _validate.one_of(UNUSABLE, unusable=unusable)
-        rows = embed_items(for_prediction(self._loaded()), X, "X")
+        rows = embed_items(self._loaded(), X, "X")
         if unusable == "error":
             refuse_unusable(np.isnan(np.asarray(rows)).all(axis=1), "X has items that cannot be used")
         return self.model_._scores(rows, unusable, made)
@@ -279,7 +275,6 @@ def encoder_of_model(
     encoder: str | Encoder | None = None,
     *,
     device: Device = "auto",
-    predicting: bool = False,
 ) -> Encoder:
     """Return the encoder that a model was fitted with.
 
@@ -290,8 +285,6 @@ def encoder_of_model(
         Where to find it; None loads it by the URI that the model names, unless that is one of Python code.
     device : {"auto", "cpu", "cuda"}
         Where a loaded encoder runs.
-    predicting : bool, default=False
-        Whether it is for predictions alone and never for a fit, see `load_encoder`.
 
     Raises
     ------
@@ -305,7 +298,7 @@ def encoder_of_model(
         refuse_code(named.uri)
     loaded = named.uri if encoder is None else encoder
     if isinstance(loaded, str):
-        loaded = load_encoder(loaded, device=device, precision=cast(Precision, named.dtype), predicting=predicting)
+        loaded = load_encoder(loaded, device=device, precision=cast(Precision, named.dtype))
     if not loaded.fingerprint.same_function(named):
         raise InputError(
             f"the model was fitted on embeddings of {named.uri!r}; this is another encoder, or other weights or "
