@@ -20,7 +20,7 @@ from dppl.cli.main import app
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 HEAD = """# Command line
 
-Written by `tools/cli_page.py` from the help texts; `dppl COMMAND --help` shows the same.
+This page lists every command with its arguments and options. `dppl COMMAND --help` shows the same.
 """
 
 
