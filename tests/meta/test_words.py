@@ -24,7 +24,7 @@ RULES = {
     r"wanted": "requested, expected",
     r"told": "given, stated, named",
     r"stands? (?:in|on|under|at|there|here|before|after)": "is in, is on",
-    r"of (?:its|their|one's) own": "its own ..., separate",
+    r"of (?:its|their|one's) own(?! (?:class|style|kind))": "its own ..., separate",
     r"in place of": "instead, instead of",
     r"but for": "except for",
     r"anew": "over, from the start",
@@ -33,9 +33,9 @@ RULES = {
     r"mak(?:es?|ing) more of": "use better",
     r"giv(?:es?|ing) back": "return",
     r"adversar(?:y|ies|ial)": "attacker",
-    r"neighbor\w*|datasets?|behaviors?|colors?": "neighbour, data set, behaviour, colour",
-    r"(?:normal|optim|recogn|initial|summar|general|standard|random|serial|penal)iz(?:e[ds]?|ing|ation)": "-ise",
-    r"privacy budgets?": "budget",
+    r"neighbor\w*|datasets?(?! :)|behaviors?|colors?": "neighbour, data set, behaviour, colour",
+    r"(?:normal|optim|recogn|initial|summar|general|standard|random|serial|penal)iz(?:e[ds]?(?! import)|ing|ation)": "-ise",
+    r"(?:the|a|your|its) privacy budgets?": "budget",
 }
 RULE = re.compile(
     r"\b(?:" + "|".join(f"(?P<r{place}>{rule})" for place, rule in enumerate(RULES)) + r")\b", re.IGNORECASE
