@@ -1,4 +1,4 @@
-"""Figures of what results depend on beside method and budget; each needs results with several such settings.
+"""Figures of what results depend on besides method and budget; each needs results with several such settings.
 
 References
 ----------
@@ -36,18 +36,14 @@ def over_budgets(stem: str, title: str, several: Sequence[Panel], y_label: str =
 def class_sizes(rows: Frame) -> Iterator[Picture]:
     """DPPL-v1 figure 10: class sizes from the largest to the smallest."""
     for task, group in by(rows, "dataset", "encoder"):
-        sizes = {ratio: several["sizes"].iloc[0] for ratio, several in ratios(group).items()}
+        sizes = {ratio: sorted(several["sizes"].iloc[0], reverse=True) for ratio, several in ratios(group).items()}
         if len(sizes) > 1:
+            drawn = [_numbered(ratio, one, 1) for ratio, one in sizes.items()]
             yield Picture(
                 f"class-sizes-{slug(*task)}",
                 f"Training records of each class: {task[0]}.",
                 "Classes from the largest to the smallest; the last quarter are the minority classes.",
-                draw(
-                    [("", [_numbered(ratio, sorted(one, reverse=True), 1) for ratio, one in sizes.items()])],
-                    "records",
-                    "class",
-                    log_y=True,
-                ),
+                draw([("", drawn)], "records", "class", log_y=True),
             )
 
 
@@ -74,11 +70,11 @@ def _encoders(rows: Frame) -> Iterator[Picture]:
 
 
 def _examples(task: Any, rows: Frame) -> Iterator[Picture]:
-    """Right and wrong examples beside the start from zero on the same private rows, at the outermost class sizes."""
+    """Right and wrong examples and the start from zero on the same private rows, at the outermost class sizes."""
     for source, group in by(rows[rows["source"] != ""], "source"):
         if (group["wrong"] == "").all():
             continue
-        # Without cells that leave the examples out, the start from zero is that of all private rows.
+        # Without cells that skip the examples, the start from zero has all private rows.
         chosen = rows["source"] == source
         if group["used"].all():
             chosen |= (rows["source"] == "") & rows["method"].isin(set(group["method"]))
@@ -106,17 +102,13 @@ def _pool_sizes(task: Any, rows: Frame) -> Iterator[Picture]:
     """DPPL-v1 figures 8 (d) and 11: accuracy over the number of public rows."""
     for method, group in by(rows[(rows["pool"] != "") & ~rows["tuned"]], "name"):
         if group["n_public"].nunique() > 1:
+            group = group.sort_values("mu", kind="stable").assign(line=group["budget"] + group["mark"])
+            several = [(ratio, lines(one, name="line", x="n_public")) for ratio, one in ratios(group).items()]
             yield Picture(
                 f"pool-size-{slug(*task, method)}",
                 f"Number of public rows: {method}, {', '.join(task)}.",
                 "Lines are means over seeds with their standard deviation, each a budget.",
-                draw(
-                    [(name, _by_budget(one)) for name, one in ratios(group).items()],
-                    BALANCED_LABEL,
-                    "public rows to select from",
-                    summary=deviations,
-                    log_x=True,
-                ),
+                draw(several, BALANCED_LABEL, "public rows to select from", summary=deviations, log_x=True),
             )
 
 
@@ -162,7 +154,7 @@ def _coinpress(task: Any, rows: Frame) -> Iterator[Picture]:
         ("radius", "radius of the ball after each step", 0),
         ("norm", "norm of the estimate", 1),
     ):
-        traces = group.assign(trace=group["result"].map(lambda result, kind=kind: result["coinpress"].get(kind)))
+        traces = group.assign(trace=[result["coinpress"].get(kind) for result in group["result"]])
         traces = traces.dropna(subset=["trace"]).sort_values("mu", kind="stable")
         drawn = [
             _numbered(name + mark, [fmean(step) for step in zip(*one["trace"], strict=True)], first)
@@ -175,12 +167,6 @@ def _coinpress(task: Any, rows: Frame) -> Iterator[Picture]:
         f"Means over classes and seeds ({ratio}), each line a budget.",
         draw(several, "in units of the mechanism", "step", log_y=True),
     )
-
-
-def _by_budget(rows: Frame) -> list[Line]:
-    """Return the accuracies over the number of public rows, a line for each budget."""
-    rows = rows.sort_values("mu", kind="stable").assign(line=rows["budget"] + rows["mark"])
-    return lines(rows, name="line", x="n_public")
 
 
 def _numbered(label: str, values: Sequence[float], first: int) -> Line:

@@ -11,16 +11,7 @@ from dppl._optional import optional
 from dppl.lab.experiments.config import NATURAL
 from dppl.lab.experiments.figures import Line
 from dppl.lab.experiments.methods import ALL_METHODS
-from dppl.lab.experiments.names import (
-    budget_name,
-    dataset_name,
-    encoder_name,
-    place_of,
-    pool_name,
-    position,
-    ratio_name,
-    series_name,
-)
+from dppl.lab.experiments.names import budget_name, place_of, pool_name, position, ratio_name, series_name
 from dppl.lab.experiments.results import Result
 
 BALANCED = "balanced_accuracy"
@@ -34,57 +25,61 @@ def frame(results: Iterable[Result]) -> Frame:
     """Return a row for each result, with its metrics and seconds as columns."""
     results = list(results)
     several = len({result["notion"] for result in results} - {"none"}) > 1
-    rows = sorted((_row(result, several) for result in results), key=lambda row: row.pop("order"))
+    rows = [_row(result, several) for result in sorted(results, key=_order)]
     return optional("pandas", "pandas", "lab").DataFrame(rows)
 
 
-def _row(result: Result, several_notions: bool) -> dict[str, Any]:
-    cell, pool, notion = result["cell"], result["cell"]["pool"], result["notion"]
-    start = cell.get("examples") or {"source": None, "wrong": None, "used": False}
-    mark = f", {notion}" if several_notions and notion != "none" else ""
-    name = series_name(cell, mark)
-    private, place, k = cell["budget"] is not None, position(cell["budget"]), cell["parameters"].get("n_prototypes")
-    exact = "exact" if result["exact"] else "floating point"
-    source, stream = str(start["source"] or ""), cell.get("stream", {})
+def _order(result: Result) -> tuple[Any, ...]:
+    """Sort by method, start, parameters and budget, in the order of tables and legends."""
+    cell, start = result["cell"], result["cell"].get("examples") or {}
+    source = str(start.get("source") or "")
     # Numbers in parameters count as numbers: top-10 follows top-2.
     parameters = re.sub(r"\d+", lambda digits: digits[0].zfill(9), json.dumps(cell["parameters"], sort_keys=True))
-    order = (
-        *(not private, list(ALL_METHODS).index(cell["method"]), notion),
+    return (
+        *(cell["budget"] is None, list(ALL_METHODS).index(cell["method"]), result["notion"]),
         # From zero first, then from right examples, then from wrong ones.
-        *(start["used"], start["wrong"] or "", len(source), source, stream.get("told", False)),
-        *(cell.get("in_all", False), parameters, cell["trials"], place, cell["seed"]),
+        *(start.get("used", False), start.get("wrong") or "", len(source), source),
+        *(cell.get("stream", {}).get("told", False), cell.get("in_all", False)),
+        *(parameters, cell["trials"], position(cell["budget"]), cell["seed"]),
     )
-    # A column of its own for what groups, selects or is shown; `cell` has the rest.
+
+
+def _row(result: Result, several_notions: bool) -> dict[str, Any]:
+    """Give what groups, selects or is shown a column; `cell` and `result` have the rest."""
+    cell, notion, start = result["cell"], result["notion"], result["cell"].get("examples") or {}
+    pool = cell["pool"] or {"name": "", "rows": None, "first": None}
+    mark = f", {notion}" if several_notions and notion != "none" else ""
+    name, place = series_name(cell, mark), place_of(cell)
+    exact = "exact" if result["exact"] else "floating point"
     return {
-        "order": order,
         "cell": cell,
         "result": result,
         "name": series_name(cell),
         "label": name,
-        "label_with_pool": name if pool is None else f"{name}, {pool_name(pool)}",
+        "label_with_pool": f"{name}, {pool_name(pool)}" if cell["pool"] else name,
         "method": cell["method"],
-        "private": private,
+        "private": cell["budget"] is not None,
         "tuned": result["tuned"],
         "notion": notion,
         "mark": mark,
         "promise": "none" if notion == "none" else f"{notion}, {result['adjacency']}, {exact}",
         "adjacency": result["adjacency"],
-        "dataset": dataset_name(cell),
-        "encoder": encoder_name(cell),
-        "place": place_of(cell),
+        "dataset": place[0],
+        "encoder": place[1],
+        "place": place,
         "ratio": 0.0 if cell["ir"] == NATURAL else float(cell["ir"]),
         "ratio_name": ratio_name(cell["ir"]),
-        "mu": place,
+        "mu": position(cell["budget"]),
         "budget": budget_name(cell["budget"]),
         "seed": cell["seed"],
-        "pool": "" if pool is None else str(pool["name"]),
-        "pool_name": "" if pool is None else pool_name(pool),
-        "pool_rows": 0.0 if pool is None else float(pool["rows"] or "inf"),
+        "pool": pool["name"],
+        "pool_name": pool_name(pool),
+        "pool_rows": float(pool["rows"] or "inf") if cell["pool"] else 0.0,
         "n_public": result["data"]["n_public"] or 0,
-        "k": 0 if k is None else k,
-        "source": source,
-        "wrong": start["wrong"] or "",
-        "used": start["used"],
+        "k": cell["parameters"].get("n_prototypes") or 0,
+        "source": str(start.get("source") or ""),
+        "wrong": start.get("wrong") or "",
+        "used": start.get("used", False),
         "sizes": result["data"]["class_sizes"],
         **result["metrics"],
         **result.get("seconds", {}),
@@ -103,7 +98,7 @@ def ratios(rows: Frame) -> dict[str, Frame]:
 
 
 def lines(rows: Frame, metric: str = BALANCED, name: str = "label", x: str = "mu") -> list[Line]:
-    """Collect the values of all seeds by label and mu, or another column; rows without the metric are left out."""
+    """Collect the values of all seeds by label and mu, or another column; rows without the metric are skipped."""
     if metric not in rows:
         return []
     return [
@@ -125,9 +120,10 @@ def panels(rows: Frame, metric: str = BALANCED, name: str = "label") -> list[tup
 
 
 def default_settings(rows: Frame) -> Frame:
-    """Leave out what has figures of its own.
+    """Drop the rows that have separate figures.
 
-    These are further pools and their sizes, K of top-K but 1 and one other, and what right examples are compared with.
+    These are further pools and their sizes, K of top-K except 1 and one other, and whatever right examples are compared
+    with.
     """
     ks = sorted(set(rows.loc[(rows["method"] == "public-topk") & (rows["k"] > 0), "k"]))
     main = _MAIN_K if _MAIN_K in ks else ks[len(ks) // 2] if ks else 0
@@ -137,7 +133,7 @@ def default_settings(rows: Frame) -> Frame:
 
 
 def main_pool(rows: Frame) -> Frame:
-    """Leave out all public pools but the largest, or the first of several such."""
+    """Drop all public pools except the largest, or the first of several such."""
     read = rows[rows["pool"] != ""]
     if read.empty:
         return rows

@@ -9,7 +9,7 @@ from statistics import fmean, median, stdev
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.lab.experiments.figures import Line
 from dppl.lab.experiments.frame import Frame, by, lines, ratios
-from dppl.lab.experiments.names import rounding_aside
+from dppl.lab.experiments.names import nine_digits
 from dppl.lab.experiments.rendering import Heading, Part, Table
 from dppl.metrics import difference_error, is_ahead
 
@@ -67,7 +67,7 @@ def _winner(rows: Frame | None, mu: float) -> str:
 def _best(several: Sequence[Line], mu: float) -> list[tuple[Line, float]]:
     """Return the private lines that have a value at mu, with their means to three digits, the best first.
 
-    Tuned ones are left out: they saw the private data once more than their budget says.
+    Tuned ones are skipped: they saw the private data once more than their budget says.
     """
     there = [one for one in several if one.private and not one.tuned and mu in one.values]
     return sorted([(one, round(fmean(one.values[mu]), 3)) for one in there], key=lambda item: -item[1])
@@ -94,7 +94,7 @@ def metric_tables(task: tuple[str, ...], rows: Frame, metric: str, title: str, *
                 return _NONE
             mean = f"{fmean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")
             mean = f"**{mean}**" if (one.label, mu) in leading else mean
-            return mean + ("" if len(values) == usual else f" ({len(values)})")
+            return mean if len(values) == usual else f"{mean} ({len(values)})"
 
         note = f"{_MEANS} Seeds: {listed}; {usual} of them, or n where (n) stands."
         yield _by_budget(task, group, metric, title, f"{note} {_BOLD}" if bold else note, text)
@@ -111,46 +111,36 @@ def _leading(several: Sequence[Line], mu: float) -> Iterator[Line]:
 
 
 def costs(task: tuple[str, ...], rows: Frame, title: str) -> Iterator[Table]:
-    """Give what all tasks cost together, which no seed changes: a table for each imbalance ratio."""
+    """Give the cost of all tasks, which no seed changes: a table for each imbalance ratio."""
 
     def text(one: Line, mu: float) -> str:
-        return rounded_up(rounding_aside(max(one.values[mu])), 4) if mu in one.values else _NONE
+        return rounded_up(nine_digits(max(one.values[mu])), 4) if mu in one.values else _NONE
 
     for group in ratios(rows).values():
         yield _by_budget(task, group, "total_mu", title, "Rounded up.", text)
 
 
 def _by_budget(
-    task: tuple[str, ...],
-    group: Frame,
-    metric: str,
-    title: str,
-    note: str,
-    text: Callable[[Line, float], str],
+    task: tuple[str, ...], group: Frame, metric: str, title: str, note: str, text: Callable[[Line, float], str]
 ) -> Table:
     """Make a table with a row for each method and a column for each budget."""
     budgets, name, measured = _budgets(group), _label(group), group.dropna(subset=[metric])
+    rows = []
+    for one in lines(group, metric, name):
+        same = measured[measured[name] == one.label]
+        public = " or ".join(f"{n:,}" if n else "none" for n in sorted(set(same["n_public"])))
+        rows.append((one.label, same["promise"].iloc[0], public, *(text(one, mu) for mu in budgets)))
     # Too few records for an imbalance ratio leave another one.
     first = group.iloc[0]
     sizes = [size for size in first["sizes"] if size > 0]
     reached = max(sizes) / min(sizes)
     short = f" (reached: {reached:.3g})" if reached < 0.9 * first["ratio"] else ""
-
-    def heads(one: Line) -> tuple[str, str, str]:
-        of_line = measured[measured[name] == one.label]
-        public = " or ".join(f"{n:,}" if n else "none" for n in sorted(set(of_line["n_public"])))
-        return one.label, of_line["promise"].iloc[0], public
-
-    return Table(
-        f"{title}: {', '.join(task)}, {first['ratio_name']}{short}.",
-        note,
-        ("method", "guarantee", "public rows", *budgets.values()),
-        [(*heads(one), *(text(one, mu) for mu in budgets)) for one in lines(group, metric, name)],
-    )
+    full = f"{title}: {', '.join(task)}, {first['ratio_name']}{short}."
+    return Table(full, note, ("method", "guarantee", "public rows", *budgets.values()), rows)
 
 
 def _label(rows: Frame) -> str:
-    """Name the column of labels: with the names of public pools where there are several."""
+    """Return the column of labels: with the names of public pools where there are several."""
     return "label_with_pool" if len(set(rows["pool_name"]) - {""}) > 1 else "label"
 
 
@@ -161,17 +151,22 @@ def _budgets(rows: Frame) -> dict[float, str]:
 
 
 def sizes_and_times(rows: Frame) -> Iterator[Table]:
-    """Give the sizes of classes, and what a fit takes."""
-    # Class sizes are those of one seed: another one draws other rows in the same numbers.
+    """Give the sizes of classes, and how long a fit takes."""
+    tables: tuple[list[tuple[str, ...]], list[tuple[str, ...]]] = [], []
+    for task, several in by(rows, "dataset", "encoder"):
+        for ratio, group in ratios(several).items():
+            # Class sizes are from one seed: another one draws other rows in the same numbers.
+            each = group["sizes"].iloc[0]
+            numbers = len(each), sum(each), median(each), round(fmean(each), 1), min(each), max(each)
+            tables[0].append((*task, ratio, *(f"{number:g}" for number in numbers)))
+        for name, group in by(several, "name"):
+            seconds = [time(group, step) for step in ("tune", "fit", "predict")]
+            tables[1].append((task[0], name, *seconds, f"{group['memory'].median():.0f}"))
     yield Table(
         "Records per class by imbalance ratio: median and mean (as DPPL-v1, table 1).",
         "Of the training subset of the first seed.",
         ("data set", "encoder", "class sizes", "classes", "records", "median", "mean", "smallest", "largest"),
-        [
-            (*task, ratio, *(f"{number:g}" for number in _numbers(group["sizes"].iloc[0])))
-            for task, several in by(rows, "dataset", "encoder")
-            for ratio, group in ratios(several).items()
-        ],
+        tables[0],
     )
     yield Table(
         "Seconds of one training and its evaluation (as DPPL-v1, table 2).",
@@ -179,21 +174,8 @@ def sizes_and_times(rows: Frame) -> Iterator[Table]:
         "Memory is the largest resident size of the process so far, with data and libraries. Where processes "
         "share the machine, trust the CPU times.",
         ("data set", "method", "search", "fit", "predict", "peak memory (MiB)"),
-        [
-            (
-                dataset,
-                name,
-                *(time(group, step) for step in ("tune", "fit", "predict")),
-                f"{group['memory'].median():.0f}",
-            )
-            for (dataset, _), several in by(rows, "dataset", "encoder")
-            for name, group in by(several, "name")
-        ],
+        tables[1],
     )
-
-
-def _numbers(sizes: list[int]) -> tuple[float, ...]:
-    return len(sizes), sum(sizes), median(sizes), round(fmean(sizes), 1), min(sizes), max(sizes)
 
 
 def time(rows: Frame, step: str) -> str:
