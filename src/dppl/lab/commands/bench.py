@@ -12,7 +12,7 @@ from dppl.cli._output import console, note, printable
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 from dppl.lab.experiments.cells import check_cells
-from dppl.lab.experiments.config import NO_NOISE, NON_PRIVATE, Cell, load_experiment
+from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, Cell, load_experiment
 from dppl.lab.experiments.names import place_of, pool_name, ratio_name, series_name
 from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import (
@@ -62,9 +62,9 @@ def bench(request: Bench) -> None:
     covers that.
 
     RESULTS with --out FOLDER draws the figures and tables of a results file:
-    report.md, report.html (one file with everything inside) and every figure as
-    PNG and SVG. What was tuned on private records is marked. Files of an earlier
-    report in FOLDER are replaced; a FOLDER with other files is refused.
+    report.md, and every figure as PNG and SVG. What was tuned on private records
+    is marked. Files of an earlier report in FOLDER are replaced; a FOLDER with
+    other files is refused.
 
     RESULTS.jsonl with --out RESULTS.parquet packs the last result of every cell
     into a tenth of the space; the other way round unpacks them. Reports are
@@ -124,7 +124,7 @@ def _report(results: Path, out: Path | None) -> None:
         raise ParameterError(f"--out must name a folder; {out} is a file.")
     else:
         files = write_report(results, out)
-        text = f"{len(files)} files, among them {out / 'report.html'} and {out / 'report.md'}"
+        text = f"{len(files)} files, among them {out / 'report.md'}"
     console().print(text, soft_wrap=True)
 
 
@@ -136,16 +136,11 @@ class _View:
 
     def started(self, cells: list[Cell]) -> None:
         self.total = len(cells)
-        # What all cells of a run share is in no line: encoders and pools only where a data set has several.
-        tasks = {(cell.dataset, cell.encoder) for cell in cells}
-        pools = {(cell.dataset, cell.encoder, cell.pool) for cell in cells if cell.pool is not None}
-        self._encoders = len(tasks) > len({dataset for dataset, _ in tasks})
-        self._pools = len(pools) > len({pool[:2] for pool in pools})
         self._start = self._last = time.monotonic()
 
     def finished(self, result: Result) -> None:
         self.count += 1
-        typer.echo(f"{self.count}/{self.total}  {self._line(result)}", err=True)
+        typer.echo(f"{self.count}/{self.total}  {_line(result)}", err=True)
         now = time.monotonic()
         if now - self._last >= _EVERY and self.count < self.total:
             self._last = now
@@ -154,23 +149,20 @@ class _View:
             share = 100 * self.count // self.total
             typer.echo(f"{share} % of {self.total} cells, {rate:.3g}/s, about {rest} left", err=True)
 
-    def _line(self, result: Result) -> str:
-        """Name the cell and what it measured, so that no two cells of a run have the same line."""
-        cell, budget = result["cell"], result["cell"]["budget"]
-        # Data set, then what was done to it: stream, class sizes, budget, seed.
-        dataset, encoder, *setting = place_of(cell)
-        parts = [series_name(cell)]
-        if self._pools and cell["pool"]:
-            parts.append(pool_name(cell["pool"]))
-        parts.append(f"{dataset}, {encoder}" if self._encoders else dataset)
-        parts.append(", ".join(setting) or ratio_name(cell["ir"]))
-        if budget is not None:
-            numbers = ", ".join(f"{name} {value:.3g}" for name, value in budget.items())
-            parts.append(NON_PRIVATE if budget == {"mu": NO_NOISE} else numbers)
-        parts.append(f"seed {cell['seed']}")
-        if result["status"] == FAILED:
-            parts.append(f"FAILED {result['error']}: {' '.join(result['message'].split())}")
-        else:
-            accuracy, seconds = result["metrics"]["balanced_accuracy"], result["seconds"]["fit_wall"]
-            parts.append(f"balanced accuracy {accuracy:.3f}, {seconds:.2g} s")
-        return printable("  ".join(parts))
+
+def _line(result: Result) -> str:
+    """Name the cell and what it measured, so that no two cells of a run have the same line."""
+    cell, budget = result["cell"], result["cell"]["budget"]
+    pool = [pool_name(cell["pool"])] if cell["pool"] else []
+    ratio = [ratio_name(NATURAL)] if cell["ir"] == NATURAL else []
+    parts = [series_name(cell), *pool, ", ".join([*place_of(cell), *ratio])]
+    if budget is not None:
+        numbers = ", ".join(f"{name} {value:.3g}" for name, value in budget.items())
+        parts.append(NON_PRIVATE if budget == {"mu": NO_NOISE} else numbers)
+    parts.append(f"seed {cell['seed']}")
+    if result["status"] == FAILED:
+        parts.append(f"FAILED {result['error']}: {' '.join(result['message'].split())}")
+    else:
+        accuracy, seconds = result["metrics"]["balanced_accuracy"], result["seconds"]["fit_wall"]
+        parts.append(f"balanced accuracy {accuracy:.3f}, {seconds:.2g} s")
+    return printable("  ".join(parts))

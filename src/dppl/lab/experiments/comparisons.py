@@ -13,7 +13,7 @@ from typing import Any
 
 from dppl.lab.experiments.figures import BALANCED_LABEL, BAND_NOTE, Line, Panel, deviations, draw
 from dppl.lab.experiments.frame import BALANCED, Frame, by, default_settings, lines, main_pool, panels, ratios
-from dppl.lab.experiments.rendering import Heading, Part, Picture, slug
+from dppl.lab.experiments.rendering import Part, Picture, slug
 
 __all__ = ["class_sizes", "comparisons", "over_budgets"]
 
@@ -24,7 +24,7 @@ def comparisons(rows: Frame) -> Iterator[Part]:
     for compare in (_examples, _pools, _pool_sizes, _top_k, _coinpress):
         pictures += [picture for task, group in by(rows, "dataset", "encoder") for picture in compare(task, group)]
     if pictures:
-        yield Heading("What the results depend on")
+        yield "## What the results depend on"
         yield from pictures
 
 

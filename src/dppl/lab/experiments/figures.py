@@ -25,7 +25,7 @@ _COLOURS = (
     *("#332288", "#882255", "#999933", "#6B4423", "#7FC241", "#8C6BB1"),
 )
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
-# Dashes are kept for tuned lines, dots for references.
+# Dashes are for tuned lines only, dots for references.
 _STROKES: tuple[Any, ...] = ("solid", (0, (7, 2, 1.5, 2)), (0, (7, 2, 1.5, 2, 1.5, 2)))
 _DASHED, _DOTS = (0, (4, 2)), ((0, (1, 1)), (0, (1, 3)), (0, (1, 1, 3, 1)), (0, (3, 1, 1, 1, 1, 1)))
 _FOREMOST = "softmax"
@@ -96,16 +96,16 @@ def draw(
     A budget of 0 has no place on a logarithmic scale; values there are dashed lines.
     """
     on_budgets = x_label is None
+    every = [one for _, several in panels for one in several]
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
-        styles = line_styles(one for _, several in panels for one in several)
-        alone = {
-            one.label for _, several in panels for one in several if on_budgets and one.private and 0 in one.values
-        }
-        figure, axes = _axes(len(panels), [*styles, *(_alone(text) for text in alone)])
+        styles = line_styles(every)
+        at_zero = {_at_zero(one.label) for one in every if on_budgets and one.private and 0 in one.values}
+        figure, axes = _axes(len(panels), [*styles, *at_zero])
         for axis, (title, several) in zip(axes, panels, strict=True):
             for one in several:
                 _draw_line(axis, one, styles[one.label], summary, on_budgets)
             axis.set_title(title)
+            # Budgets have their epsilons below; whole numbers are as they are.
             if on_budgets:
                 axis.set_xscale("log")
                 _plain_ticks(axis.xaxis, lambda mu: f"{mu:,g}\n({epsilon_name(mu)})")
@@ -133,18 +133,18 @@ def _draw_line(axis: Any, one: Line, style: Style, summary: Summary, on_budgets:
     axis.plot(places, middle, label=one.label, **style)
     axis.fill_between(places, low, high, color=style["color"], alpha=0.13, linewidth=0)
     if on_budgets and 0.0 in one.values:
-        value = float(np.median(one.values[0.0]))
-        axis.axhline(value, label=_alone(one.label), color=style["color"], linestyle=_DASHED, linewidth=1.2)
+        look = {"color": style["color"], "linestyle": _DASHED, "linewidth": 1.2}
+        axis.axhline(float(np.median(one.values[0.0])), label=_at_zero(one.label), **look)
 
 
-def _alone(label: str) -> str:
+def _at_zero(label: str) -> str:
     return f"{label}, mu = 0"
 
 
 def heat_maps(maps: Sequence[tuple[str, NDArray[np.float64]]]) -> Figure:
-    """Draw accuracies on task i (columns) after task t (rows): a map of (title, matrix) each, NaN left white.
+    """Draw accuracies on task i (columns) after task t (rows): a map of (title, matrix) each, NaN white.
 
-    Colours span the values of all maps; those of few tasks are printed as well.
+    Colours span the values of all maps; few tasks have their values printed as well.
     """
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
         figure, axes = _axes(len(maps), [])
@@ -156,8 +156,8 @@ def heat_maps(maps: Sequence[tuple[str, NDArray[np.float64]]]) -> Figure:
             image = axis.imshow(matrix, vmin=low, vmax=high, cmap="viridis", extent=extent, aspect="auto")
             for (row, column), value in np.ndenumerate(matrix) if len(matrix) <= _PRINTED_TASKS else ():
                 if not np.isnan(value):
-                    text = f"{value:.2f}".removeprefix("0")
                     look = {"color": "black" if value > (low + high) / 2 else "white", "fontsize": 0.75 * _FONT_SIZE}
+                    text = f"{value:.2f}".removeprefix("0")
                     axis.text(column + 1, row + 1, text, ha="center", va="center", **look)
             axis.grid(visible=False)
             axis.set_title("\n".join(textwrap.wrap(title, _WRAP)))
@@ -171,19 +171,16 @@ def heat_maps(maps: Sequence[tuple[str, NDArray[np.float64]]]) -> Figure:
 def save(figure: Figure, folder: Path, stem: str) -> None:
     """Write a figure as PNG and as SVG."""
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
-        with atomic_file(folder / f"{stem}.png", overwrite=True) as file:
-            figure.savefig(file, format="png", dpi=160)
-        figure.set_layout_engine("none")  # all is in its place now, and finding the places takes most of the time
-        with atomic_file(folder / f"{stem}.svg", overwrite=True) as file:
-            figure.savefig(file, format="svg", metadata={"Date": None})
+        for suffix, options in {"png": {"dpi": 160}, "svg": {"metadata": {"Date": None}}}.items():
+            with atomic_file(folder / f"{stem}.{suffix}", overwrite=True) as file:
+                figure.savefig(file, format=suffix, **options)
+            figure.set_layout_engine("none")  # finding the places took most of the time, and they stay
 
 
 def line_styles(every: Iterable[Line]) -> dict[str, Style]:
-    """Give every line its look; a tuned one takes that of its untuned sister, dashed and hollow."""
-    several = list({one.label: one for one in every}.values())
-    dots, styles = cycle(_DOTS), dict[str, Style]()
-    looks = dict[str, Style]()
-    for one in several:
+    """Give every line its look; a tuned one looks like its untuned sister, dashed and hollow."""
+    dots, styles, looks = cycle(_DOTS), dict[str, Style](), dict[str, Style]()
+    for one in {one.label: one for one in every}.values():
         untuned, place = one.label.removesuffix(f" ({TUNED})"), len(looks)
         if not one.private:
             styles[one.label] = {"color": "#555555", "linestyle": next(dots)}

@@ -1,4 +1,4 @@
-"""The report of an experiment: figures and tables of the DPPL papers, as Markdown and as one HTML file.
+"""The report of an experiment: figures and tables of the DPPL papers, in Markdown.
 
 Which figures appear depends on what the results hold: several pools, several encoders, several K, and so on.
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,15 +25,15 @@ from dppl.lab.experiments.comparisons import class_sizes, comparisons, over_budg
 from dppl.lab.experiments.frame import BALANCED, Frame, by, default_settings, frame, panels
 from dppl.lab.experiments.methods import ALL_METHODS
 from dppl.lab.experiments.names import AT_DELTA, TUNED, place_of, series_name
-from dppl.lab.experiments.rendering import Heading, Part, Picture, Table, Text, slug, to_html, to_markdown
+from dppl.lab.experiments.rendering import Part, Picture, slug, table, to_markdown
 from dppl.lab.experiments.results import DONE, Result, read_results
 from dppl.lab.experiments.stream_report import stream_parts
 from dppl.lab.experiments.tables import metric_tables, sizes_and_times, winners
 
 __all__ = ["write_report"]
 
-_TITLE, _MARKDOWN, _HTML = "Private classifiers compared", "report.md", "report.html"
-_OF_TUNED = (
+_TITLE, _MARKDOWN = "Private classifiers compared", "report.md"
+_TUNED_NOTE = (
     f" Rows and dashed lines marked “{TUNED}” used hyper-parameters that were chosen by looking at private records; "
     "all others use defaults, which the guarantee covers."
 )
@@ -41,20 +42,24 @@ _NOTIONS = (
     "its own epsilon another. Methods with adjacency replace-one protect against another change of the data than those "
     "with add-remove; DPPL-Mean as published then takes class sizes as public."
 )
+_CALIBRATION = (
+    "How far a stated probability is from the share of correct predictions: the expected calibration error "
+    "of the largest probability, in 15 bins, with classes weighing alike. 0 is best. Methods without "
+    "probabilities, and results of versions that did not measure it, have no row."
+)
 # Metrics of single fits: where the figure's file begins, its title and y-axis, and the title of the tables.
-_METRICS = {
-    BALANCED: ("accuracy", "Balanced test accuracy over the budget", figures.BALANCED_LABEL, "Balanced test accuracy"),
-    "minority_accuracy": (
-        "minority",
-        "Test accuracy on the smallest quarter of the training classes",
-        "test accuracy, smallest 25 % of classes",
-        "Test accuracy on the smallest quarter of classes",
-    ),
-}
+_BALANCED = "accuracy", "Balanced test accuracy over the budget", figures.BALANCED_LABEL, "Balanced test accuracy"
+_MINORITY = (
+    "minority",
+    "Test accuracy on the smallest quarter of the training classes",
+    "test accuracy, smallest 25 % of classes",
+    "Test accuracy on the smallest quarter of classes",
+)
+_METRICS = {BALANCED: _BALANCED, "minority_accuracy": _MINORITY}
 
 
 def write_report(path: Path, folder: Path) -> list[Path]:
-    """Write figures, ``report.md`` and ``report.html`` of a results file, whole or partial.
+    """Write the figures and ``report.md`` of a results file, whole or partial.
 
     A folder with other files than those of an earlier report is refused.
 
@@ -86,10 +91,8 @@ def write_report(path: Path, folder: Path) -> list[Path]:
         if isinstance(part, Picture):
             figures.save(part.figure, folder, part.stem)
             files += [folder / f"{part.stem}.png", folder / f"{part.stem}.svg"]
-    for name, content in ((_MARKDOWN, to_markdown(parts)), (_HTML, to_html(parts, folder))):
-        write_atomically(folder / name, content.encode("utf-8"), overwrite=True)
-        files.append(folder / name)
-    return files
+    write_atomically(earlier, to_markdown(parts).encode("utf-8"), overwrite=True)
+    return [*files, earlier]
 
 
 def _head(path: Path, folder: Path, done: Sequence[Result], n_failed: int) -> Iterator[Part]:
@@ -100,26 +103,26 @@ def _head(path: Path, folder: Path, done: Sequence[Result], n_failed: int) -> It
     n_tuned = sum(result["tuned"] for result in done)
     # Cells of one file may have been computed by several versions.
     versions = sorted({", ".join(f"{name} {version}" for name, version in r["software"].items()) for r in done})
-    yield Heading(_TITLE, 1)
-    yield Text(f"Made by `{made}` from the results of {' and '.join(f'`{command}`' for command in commands)}.")
-    yield Text(
+    yield f"# {_TITLE}"
+    yield (f"Made by `{made}` from the results of {' and '.join(f'`{command}`' for command in commands)}.")
+    yield (
         f"Results file `{path.name}`, sha256 {sha256(path.read_bytes()).hexdigest()[:16]}: {len(done)} cells done"
         + (f", {n_tuned} of them {TUNED}" if n_tuned else "")
         + f"; {n_failed} failed."
     )
-    yield Text(
+    yield (
         "**These are experiments.** Accuracies are measured on test records and by seeded runs; no guarantee covers "
         "the numbers themselves."
-        + (_OF_TUNED if n_tuned else "")
+        + (_TUNED_NOTE if n_tuned else "")
         + (" “Not private” marks references without any guarantee." if any(r["e"] is None for r in done) else "")
     )
-    yield Text(
+    yield (
         f"Budgets are placed by mu of Gaussian DP; the {AT_DELTA} of Gaussian noise is exact and rounded up. In ρ-zCDP "
         "mu = sqrt(2ρ), which is e on the x-axis of the DPPL papers' figures. An approximate budget stands at the mu "
         "of the Gaussian noise that it allows; a pure one allows none and stands at the sqrt(2ρ) that it implies."
         + ("" if all("stream" in result["cell"] for result in done) else _NOTIONS)
     )
-    yield Text(f"Software: {'; '.join(versions)}.")
+    yield (f"Software: {'; '.join(versions)}.")
 
 
 def _single_fits(done: list[Result]) -> Iterator[Part]:
@@ -128,11 +131,10 @@ def _single_fits(done: list[Result]) -> Iterator[Part]:
     rows = frame(done)
     yield from winners(rows)
     for task, group in by(rows, "dataset", "encoder"):
-        yield Heading(", ".join(task))
+        yield f"## {', '.join(task)}"
         yield from _accuracies(task, group)
-        yield from _calibration(task, group)
     yield from comparisons(rows)
-    yield Heading("Data and time")
+    yield "## Data and time"
     yield from class_sizes(rows)
     yield from sizes_and_times(rows)
 
@@ -140,44 +142,26 @@ def _single_fits(done: list[Result]) -> Iterator[Part]:
 def _accuracies(task: Any, rows: Frame) -> Iterator[Part]:
     # Figures compare methods at one setting each; tables have all settings.
     main = default_settings(rows)
-    for metric, (stem, title, y_label, table) in _METRICS.items():
+    for metric, (stem, title, y_label, heading) in _METRICS.items():
         several = panels(main, metric)
         if several:
             picture = over_budgets(f"{stem}-{slug(*task)}", f"{title}: {', '.join(task)}.", several, y_label)
-            if metric == BALANCED and len(main) < len(rows):
-                note = f"{picture.note} Further settings have figures below."
-                picture = Picture(picture.stem, picture.title, note, picture.figure)
-            yield picture
-            yield from metric_tables(task, rows, metric, table)
-
-
-def _calibration(task: Any, rows: Frame) -> Iterator[Part]:
-    tables = list(metric_tables(task, rows, "calibration_error", "Calibration error", bold=False))
-    if tables:
-        yield Heading(f"Calibration: {', '.join(task)}", 3)
-        yield Text(
-            "How far a stated probability is from the share of correct predictions: the expected calibration error "
-            "of the largest probability, in 15 bins, with classes weighing alike. 0 is best. Methods without "
-            "probabilities, and results of versions that did not measure it, have no row."
-        )
-        yield from tables
+            more = metric == BALANCED and len(main) < len(rows)
+            yield replace(picture, note=f"{picture.note} Further settings have figures below.") if more else picture
+            yield from metric_tables(task, rows, metric, heading)
+    calibration = list(metric_tables(task, rows, "calibration_error", "Calibration error", bold=False))
+    if calibration:
+        yield f"### Calibration: {', '.join(task)}"
+        yield _CALIBRATION
+        yield from calibration
 
 
 def _failures(failed: Sequence[Result]) -> Iterator[Part]:
+    rows = []
+    for result in failed:
+        cell, message = result["cell"], " ".join(result["message"].split())
+        rows.append((series_name(cell), ", ".join(place_of(cell)), str(cell["seed"]), result["error"], message))
     if failed:
-        yield Heading("Failed cells")
-        yield Table(
-            "Cells that failed; the next run of the experiment tries them again.",
-            "",
-            ("method", "setting", "seed", "error", "message"),
-            [
-                (
-                    series_name(cell := result["cell"]),
-                    ", ".join(place_of(cell)),
-                    str(cell["seed"]),
-                    result["error"],
-                    " ".join(result["message"].split()),
-                )
-                for result in failed
-            ],
-        )
+        yield "## Failed cells"
+        title = "Cells that failed; the next run of the experiment tries them again."
+        yield table(title, "", ("method", "setting", "seed", "error", "message"), rows)

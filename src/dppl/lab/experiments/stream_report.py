@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dppl.lab.experiments.figures import Line, deviations, draw, heat_maps
 from dppl.lab.experiments.frame import BALANCED, Frame, by, frame
 from dppl.lab.experiments.names import pays_again
-from dppl.lab.experiments.rendering import Heading, Part, Picture, Table, Text, slug
+from dppl.lab.experiments.rendering import Part, Picture, slug, table
 from dppl.lab.experiments.results import Result
 from dppl.lab.experiments.tables import costs, metric_tables, time
 
@@ -31,8 +31,8 @@ _METRICS = {
     "joint_accuracy": "Test accuracy of a model of all tasks at once, drawn with other noise",
     "below_joint": "Test accuracy lost to a model of all tasks at once, drawn with other noise",
 }
-# Average accuracy in percent, at the paper's smaller and larger budget and without privacy. None is left out: it is
-# given as 0.00 ± 0.23, and the same method has 9 to 10 at the other budgets.
+# Average accuracy in percent, at the paper's smaller and larger budget and without privacy. None stands for
+# a figure that is given as 0.00 ± 0.23, and the same method has 9 to 10 at the other budgets.
 PUBLISHED: dict[str, dict[str, tuple[float | None, ...]]] = {
     "cifar100-10x10": {
         "Naive": (9.35, None, 9.63),
@@ -59,7 +59,7 @@ def stream_parts(done: list[Result]) -> Iterator[Part]:
     if not done:
         return
     rows = frame(done)
-    yield Text(
+    yield (
         "Streams: the model after each task t is tested on the test rows of each task i so far, and no task is named "
         "at the test. Average accuracy is the mean of the accuracies a(t, i) over i ≤ t; forgetting is the mean over "
         "i < t of the largest earlier accuracy on task i minus a(t, i). A model of all tasks at once is the same "
@@ -68,7 +68,7 @@ def stream_parts(done: list[Result]) -> Iterator[Part]:
     )
     # A chapter for each stream, in the order of the results.
     for task, group in by(rows, "place"):
-        yield Heading(", ".join(task))
+        yield f"## {', '.join(task)}"
         yield from _published(group)
         yield from _over_tasks(task, group)
         for metric, title in _METRICS.items():
@@ -77,29 +77,26 @@ def stream_parts(done: list[Result]) -> Iterator[Part]:
         # What all tasks cost together, where that is more than the budget of one.
         if any(map(pays_again, private["cell"])):
             yield from costs(task, private, "Total mu of a record of the first task, over all published models")
-    yield Heading("Time and storage")
-    yield Table(
+    yield "## Time and storage"
+    times = []
+    for task, several in by(rows, "place"):
+        for name, group in by(several, "name"):
+            size = median(result["stream"]["model_bytes"] for result in group["result"]) / 1024
+            seconds = [time(group, step) for step in ("fit", "predict", "joint")]
+            times.append((", ".join(task), name, *seconds, f"{size:,.0f}"))
+    yield table(
         "Seconds of a whole stream, and bytes of the model file after the last task.",
         "Medians over all cells of a method, in a process with one BLAS thread; wall clock, and CPU in brackets. Fit "
         "and predict are sums over tasks; all at once is a fit and its predictions.",
         ("stream", "method", "fit", "predict", "all at once", "model file (KiB)"),
-        [
-            (
-                ", ".join(task),
-                name,
-                *(time(group, step) for step in ("fit", "predict", "joint")),
-                f"{median(result['stream']['model_bytes'] for result in group['result']) / 1024:,.0f}",
-            )
-            for task, several in by(rows, "place")
-            for name, group in by(several, "name")
-        ],
+        times,
     )
 
 
-def _published(rows: Frame) -> Iterator[Table]:
+def _published(rows: Frame) -> Iterator[str]:
     recipe = rows["cell"].iloc[0]["stream"]["recipe"]
     if recipe is not None:
-        yield Table(
+        yield table(
             f"Published average accuracy after the last task: {recipe}.",
             "From DP-CL (arXiv:2411.04680v2), in percent: ViT-B/16, pre-trained on ImageNet-21k, delta = 1e-5. Other "
             "encoders, noise and settings than those of the tables below. One figure of the paper, 0.00, is left out.",
@@ -121,14 +118,11 @@ def _over_tasks(task: Any, rows: Frame) -> Iterator[Picture]:
             "Lines are means over seeds, bands one standard deviation on either side.",
             draw(panels, title.lower(), "tasks so far", summary=deviations),
         )
-    # One map has room for one budget: that in the middle.
+    # One map has room for one budget, the one in the middle.
     budget, group = budgets[(len(budgets) - 1) // 2]
-    yield Picture(
-        f"tasks-{slug(*task)}",
-        f"Accuracy on each task after each task, {budget}: {', '.join(task)}.",
-        "Means over seeds.",
-        heat_maps([(name, _matrix(one)) for name, one in by(group, "label")]),
-    )
+    title = f"Accuracy on each task after each task, {budget}: {', '.join(task)}."
+    maps = [(name, _matrix(one)) for name, one in by(group, "label")]
+    yield Picture(f"tasks-{slug(*task)}", title, "Means over seeds.", heat_maps(maps))
 
 
 def _line(label: str, rows: Frame, metric: str) -> Line:

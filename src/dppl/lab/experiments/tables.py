@@ -10,7 +10,7 @@ from dppl.kernel.privacy.budgets import rounded_up
 from dppl.lab.experiments.figures import Line
 from dppl.lab.experiments.frame import Frame, by, lines, ratios
 from dppl.lab.experiments.names import nine_digits
-from dppl.lab.experiments.rendering import Heading, Part, Table
+from dppl.lab.experiments.rendering import table
 from dppl.metrics import difference_error, is_ahead
 
 __all__ = ["costs", "metric_tables", "sizes_and_times", "time", "winners"]
@@ -25,12 +25,12 @@ _BOLD = (
 )
 
 
-def winners(rows: Frame) -> Iterator[Part]:
+def winners(rows: Frame) -> Iterator[str]:
     """Name the best private method of each setting, wrong examples aside: one table for all data sets."""
     rows = rows[rows["wrong"] == ""]
     names = list(ratios(rows))
-    yield Heading("Winner per setting and budget")
-    yield Table(
+    yield "## Winner per setting and budget"
+    yield table(
         "Best private method by mean balanced test accuracy.",
         "Among methods under add-remove with nothing tuned on private records. A winner is named with its mean and, in "
         "brackets, how far the next one is behind, ± the standard error of that difference; none where it is below two "
@@ -73,7 +73,7 @@ def _best(several: Sequence[Line], mu: float) -> list[tuple[Line, float]]:
     return sorted([(one, round(fmean(one.values[mu]), 3)) for one in there], key=lambda item: -item[1])
 
 
-def metric_tables(task: tuple[str, ...], rows: Frame, metric: str, title: str, *, bold: bool = True) -> Iterator[Table]:
+def metric_tables(task: tuple[str, ...], rows: Frame, metric: str, title: str, *, bold: bool = True) -> Iterator[str]:
     """Give the means of a metric over seeds: a table for each imbalance ratio, a row for each method."""
     for group in ratios(rows).values():
         several = lines(group, metric, _label(group))
@@ -110,7 +110,7 @@ def _leading(several: Sequence[Line], mu: float) -> Iterator[Line]:
             yield one
 
 
-def costs(task: tuple[str, ...], rows: Frame, title: str) -> Iterator[Table]:
+def costs(task: tuple[str, ...], rows: Frame, title: str) -> Iterator[str]:
     """Give the cost of all tasks, which no seed changes: a table for each imbalance ratio."""
 
     def text(one: Line, mu: float) -> str:
@@ -122,7 +122,7 @@ def costs(task: tuple[str, ...], rows: Frame, title: str) -> Iterator[Table]:
 
 def _by_budget(
     task: tuple[str, ...], group: Frame, metric: str, title: str, note: str, text: Callable[[Line, float], str]
-) -> Table:
+) -> str:
     """Make a table with a row for each method and a column for each budget."""
     budgets, name, measured = _budgets(group), _label(group), group.dropna(subset=[metric])
     rows = []
@@ -136,7 +136,7 @@ def _by_budget(
     reached = max(sizes) / min(sizes)
     short = f" (reached: {reached:.3g})" if reached < 0.9 * first["ratio"] else ""
     full = f"{title}: {', '.join(task)}, {first['ratio_name']}{short}."
-    return Table(full, note, ("method", "guarantee", "public rows", *budgets.values()), rows)
+    return table(full, note, ("method", "guarantee", "public rows", *budgets.values()), rows)
 
 
 def _label(rows: Frame) -> str:
@@ -150,7 +150,7 @@ def _budgets(rows: Frame) -> dict[float, str]:
     return {mu: " or ".join(dict.fromkeys(names)) for mu, names in private.groupby("mu")["budget"]}
 
 
-def sizes_and_times(rows: Frame) -> Iterator[Table]:
+def sizes_and_times(rows: Frame) -> Iterator[str]:
     """Give the sizes of classes, and how long a fit takes."""
     tables: tuple[list[tuple[str, ...]], list[tuple[str, ...]]] = [], []
     for task, several in by(rows, "dataset", "encoder"):
@@ -162,13 +162,13 @@ def sizes_and_times(rows: Frame) -> Iterator[Table]:
         for name, group in by(several, "name"):
             seconds = [time(group, step) for step in ("tune", "fit", "predict")]
             tables[1].append((task[0], name, *seconds, f"{group['memory'].median():.0f}"))
-    yield Table(
+    yield table(
         "Records per class by imbalance ratio: median and mean (as DPPL-v1, table 1).",
         "Of the training subset of the first seed.",
         ("data set", "encoder", "class sizes", "classes", "records", "median", "mean", "smallest", "largest"),
         tables[0],
     )
-    yield Table(
+    yield table(
         "Seconds of one training and its evaluation (as DPPL-v1, table 2).",
         "Medians over all cells of a method, in a process with one BLAS thread; wall clock, and CPU in brackets. "
         "Memory is the largest resident size of the process so far, with data and libraries. Where processes "
