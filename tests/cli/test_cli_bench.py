@@ -47,7 +47,7 @@ def test_run_and_report(cli, config, tmp_path):
     assert result.exit_code == 0
     assert "4 cells: 0 done before, 4 now, 0 failed" in result.stdout
     assert result.stderr.count("/4  ") == 4
-    assert "4/4  DPPL-Mean (pool 2)  blobs  IR = 1  rho 8  seed 0  balanced accuracy" in result.stderr
+    assert "4/4  DPPL-Mean (pool 2)  blobs, none, IR = 1  rho 8  seed 0  balanced accuracy" in result.stderr
     assert cli("bench", config(), "--out", out, "--dry-run").stdout == "4 cells, 4 done, 0 left.\n"
     assert "4 done before, 0 now" in cli("bench", config(), "--out", out).stdout
     packed = out.with_suffix(".parquet")
@@ -56,7 +56,7 @@ def test_run_and_report(cli, config, tmp_path):
     result = cli("bench", packed, "--out", folder)
     assert result.exit_code == 0
     assert f"--out {out}`" in (folder / "report.md").read_text("utf-8")
-    assert (folder / "report.html").exists()
+    assert (folder / "report.md").exists()
     assert (folder / "accuracy-blobs-none.png").exists()
 
 
@@ -66,12 +66,11 @@ def test_budgets_of_mu_run_and_are_reported(cli, config, tmp_path):
     path.write_text(path.read_text().replace("budgets: {e: [1, 4]}", "budgets: {mu: [1, 4]}"))
     result = cli("bench", path, "--out", out, "--jobs", 1)
     assert result.exit_code == 0
-    assert "4/4  DPPL-Mean (pool 2)  blobs  IR = 1  mu 4  seed 0  balanced accuracy" in result.stderr
+    assert "4/4  DPPL-Mean (pool 2)  blobs, none, IR = 1  mu 4  seed 0  balanced accuracy" in result.stderr
     assert cli("bench", out, "--out", folder).exit_code == 0
     text = (folder / "report.md").read_text("utf-8")
     assert "| method | guarantee | public rows | mu 1 (epsilon 4.887) | mu 4 (epsilon 26.36) |" in text
     assert "| DPPL-Mean | Gaussian DP, add-remove, exact | none |" in text
-
 
 
 @pytest.mark.parametrize("options", [("--dry-run",), ()])
@@ -95,7 +94,7 @@ def test_failed_cells_have_an_exit_code_of_their_own(cli, config, tmp_path):
     assert result.exit_code == 6
     assert "4 now, 4 failed" in result.stdout
     assert result.stderr.count("FAILED ") == 4
-    assert "DPPL-Mean (pool 2)  texts  IR = 1  rho 8  seed 0  FAILED " in result.stderr
+    assert "DPPL-Mean (pool 2)  texts, encoder not named, IR = 1  rho 8  seed 0  FAILED " in result.stderr
 
 
 def test_the_results_lie_in_the_current_folder_unless_told_otherwise(cli, config, tmp_path, monkeypatch):

@@ -46,9 +46,8 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Train a new head and the normalisation layers of a public network for each task, and let all tasks vote.
 
     Each `partial_fit` is one task. It starts from the public network and a head of zeros over all classes, since a head
-    over those alone that occur would publish which do; what earlier tasks trained stays as it is. A task is stored in
-    4 bytes for each weight of its head and of scale and shift of all normalisation layers (FiLM). **A prediction passes
-    the network once for each task.**
+    over fewer would publish which occur. A task is stored in 4 bytes for each weight of its head and of scale and shift
+    of all normalisation layers (FiLM). **A prediction passes the network once for each task.**
 
     Parameters
     ----------
@@ -65,13 +64,13 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     scores : {"normalised", "largest"}, default="normalised"
         As in `ContinualEnsemble`: ``"largest"`` takes the largest logit over tasks [1]_. With ``"normalised"`` the
         weights of each class in each head are centred over classes and have one length, as have the rows that reach a
-        head, and exponentials of logits are added up over tasks. Intercepts, which tell what was frequent in a task,
-        are left out.
+        head, and exponentials of logits are added up over tasks, without intercepts, which follow how frequent a class
+        was in a task.
     tasks : {"disjoint", "overlapping"}, default="disjoint"
         Whether a record is in one task, or a person may have one in each of several, whose costs then add up;
         ``"overlapping"`` needs ``sampling_rate=1``.
     unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
+        What to do with a label outside `classes`: stop without showing it, or skip the record silently.
     random_state : int, default=None
         None draws samples and noise from the operating system. An integer repeats a run, and the guarantee then says
         that the model must not be released.
@@ -97,7 +96,7 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     may be published. Sensitivity: that of `SparseFinetuner` for the task that holds the record, and nothing for all
     others, which start from the public network. Public inputs: `module`, `classes`, `task_classes`, the boundaries
     and the order of tasks, all parameters, the shape of a record. Not covered: records or persons in several tasks
-    that are called disjoint, whose costs add up; boundaries set by private counts; leaving out a task because it is
+    that are called disjoint, whose costs add up; boundaries set by private counts; skipping a task because it is
     empty; choice of parameters by private data, timing, a changed label (two steps).
 
     References
@@ -124,10 +123,6 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X, y, **further
             As in `partial_fit`.
-
-        Returns
-        -------
-        self
         """
         for name in [name for name in vars(self) if name.endswith("_") or name == "_stream"]:
             delattr(self, name)
@@ -148,30 +143,20 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like or tensor of shape (n_records, ...)
-            Private records of the task, as the module takes them. An empty task is one, too: leaving it out would tell
+            Private records of the task, as the module takes them. An empty task is one, too: skipping it would show
             that it is empty.
         y : array-like of shape (n_records,)
             Private labels.
         task_classes : array-like, default=None
-            Classes that the task may hold by public knowledge, never by its records. A class that no task may hold is
-            never predicted. None is all.
+            Classes that the task may hold by public knowledge, never by its records; None is all. A class that no task
+            may hold is never predicted.
         ledger : Ledger, default=None
             Account of the data set, charged before the first step. It cannot be charged with a `sampling_rate` below 1.
         partition : str, default=None
-            Name of the task in the account. Tasks of different names cost together the maximum over them, see
-            `Ledger.charge`; without names their costs add up. Tasks that may overlap have none.
+            Name of the task in the account: tasks of different names cost the maximum over them, see `Ledger.charge`,
+            and the costs of others add up. Tasks that may overlap have no name.
         progress : callable, default=None
             Called with the number of steps of the task that are done.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ParameterError, InputError, BudgetError, BudgetExceeded, UnknownLabelError
-            If a parameter breaks its rule or is not what it was in earlier tasks, the input does not fit, or the budget
-            or ledger refuses.
         """
         _validate.one_of(stream.TASKS, tasks=self.tasks)
         _validate.one_of(SCORES, scores=self.scores)
@@ -209,13 +194,7 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Return the score of each class, of shape (n, n_classes): one pass of the network for each task.
-
-        Parameters
-        ----------
-        X : array-like or tensor of shape (n, ...)
-            Records to classify; they cost nothing.
-        """
+        """Return the score of each class, of shape (n, n_classes), for `X` of shape (n, ...)."""
         check_is_fitted(self, "values_")
         records = as_inputs(X)
         logits = (self._of_task(values).decision_function(records) for values in self.values_)
@@ -223,12 +202,7 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return combined_scores(own, self.allowed_, len(records), self.scores)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of the largest score for each record.
-
-        Parameters
-        ----------
-        X : array-like or tensor of shape (n, ...)
-        """
+        """Return the class of the largest score for each record of `X`, of shape (n, ...)."""
         return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
 
     def _finetuner(self, **further: Any) -> SparseFinetuner:

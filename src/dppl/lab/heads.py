@@ -73,7 +73,7 @@ class NaiveContinual(ContinualProbe):
     `LinearProbe` for the task that holds the record, and nothing for all others: they depend on it through what was
     released alone. Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters,
     `public`, `n_features`. Not covered: records or persons in several tasks, whose costs add up; boundaries set by
-    private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed
+    private counts; skipping a task because it is empty; choice of parameters by private data, timing, a changed
     label (two steps).
     """
 
@@ -108,7 +108,7 @@ class FullDataContinual(ContinualProbe):
     published. Sensitivity: that of `LinearProbe` in each task, so after T tasks mu is √T times that of one.
     Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `public`,
     `n_features`. Not covered: several records of one person, in one task or in different ones; boundaries set by
-    private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed
+    private counts; skipping a task because it is empty; choice of parameters by private data, timing, a changed
     label (two steps).
     """
 

@@ -13,7 +13,10 @@ __all__ = ["long_tailed", "long_tailed_sizes"]
 
 
 def long_tailed_sizes(n_max: int, n_classes: int, imbalance_ratio: float) -> npt.NDArray[np.int64]:
-    """Class sizes that fall exponentially from the largest class to the smallest.
+    """Return class sizes that fall exponentially from the largest class to the smallest.
+
+    They are n_max·exp(-c·ln(IR)/C) at C evenly spaced points c from 0 to C, rounded to the nearest integer, never below
+    1. Two means in table 1 of DPPL-v1 do not follow from this formula (CIFAR10 at IR 50: 1400; FOOD101 at IR 10: 294).
 
     Parameters
     ----------
@@ -23,22 +26,6 @@ def long_tailed_sizes(n_max: int, n_classes: int, imbalance_ratio: float) -> npt
         Number of classes C, at least 1.
     imbalance_ratio : float
         Largest size divided by the smallest, IR; finite and at least 1. 1 gives equal sizes.
-
-    Returns
-    -------
-    ndarray of int64 of shape (n_classes,)
-        n_max·exp(-c·ln(IR)/C) at C evenly spaced points c from 0 to C, rounded to the nearest integer;
-        decreasing, and never below 1.
-
-    Raises
-    ------
-    ParameterError
-        If a parameter breaks its rule.
-
-    References
-    ----------
-    .. [1] DPPL-v1, arXiv:2406.08039, section 5, appendix B.2 and table 1. Two means in that table do not
-       follow from the formula (CIFAR10 at IR 50: 1400; FOOD101 at IR 10: 294); all other cells do.
 
     Examples
     --------
@@ -55,10 +42,11 @@ def long_tailed_sizes(n_max: int, n_classes: int, imbalance_ratio: float) -> npt
 
 
 def long_tailed(y: npt.ArrayLike, imbalance_ratio: float, random_state: int) -> npt.NDArray[np.int64]:
-    """Choose rows so that the class sizes have a long tail.
+    """Choose rows so that the class sizes have a long tail, as DPPL-v1 does (section 5 and appendix B.2).
 
-    The largest class keeps as many rows as the smallest class of `y` has. Which class is large and which
-    small, and which rows stay, is drawn with `random_state`; rows are drawn without replacement.
+    The largest class keeps as many rows as the smallest class of `y` has. Which class is large and which small, and
+    which rows stay, is drawn with `random_state`; rows are drawn without replacement. The choice depends on the true
+    class counts, so it is for evaluation data that need no protection.
 
     Parameters
     ----------
@@ -68,27 +56,6 @@ def long_tailed(y: npt.ArrayLike, imbalance_ratio: float, random_state: int) -> 
         Largest size divided by the smallest; finite and at least 1.
     random_state : int
         The same integer gives the same rows.
-
-    Returns
-    -------
-    ndarray of int64
-        Row numbers, ascending.
-
-    Raises
-    ------
-    InputError
-        If `y` is empty, is not one-dimensional, or holds something else than integers or strings.
-    ParameterError
-        If `imbalance_ratio` breaks its rule.
-
-    Notes
-    -----
-    **Privacy.** None: the choice of rows depends on the true class counts. This is for experiments on
-    evaluation data that need no protection.
-
-    References
-    ----------
-    .. [1] DPPL-v1, arXiv:2406.08039, section 5 and appendix B.2.
     """
     labels = as_labels(y)
     members = [np.flatnonzero(labels == name) for name in np.unique(labels)]

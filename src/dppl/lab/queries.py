@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -139,37 +139,27 @@ class Projected(OwnAnswer):
     lattice: Lattice
     needs_rows = True
 
-    @property
-    def repeats(self) -> bool:  # type: ignore[override]
-        """As the query does."""
-        return self.query.repeats
+    # A lattice maps projected rows, of any length, to rows of its norm, so the query's own reach holds.
+    repeats = property(attrgetter("query.repeats"))
+    squared_norm = property(attrgetter("query.squared_norm"))
+    unit = property(attrgetter("query.unit"))
 
     @property
     def n_classes(self) -> int | None:
-        """That of the query."""
+        """The query's number of classes."""
         return getattr(self.query, "n_classes", None)
+
+    @property
+    def statistic(self) -> str:
+        """The query's statistic."""
+        return f"{self.query.statistic}, projected"
 
     def is_public(self, relation: str) -> bool:
         """As the query is."""
         return self.query.is_public(relation)
 
-    @property
-    def statistic(self) -> str:
-        """That of the query."""
-        return f"{self.query.statistic}, projected"
-
-    @property
-    def squared_norm(self) -> Fraction:
-        """That of the query, whose lattice maps projected rows, of any length, to rows of its norm."""
-        return self.query.squared_norm
-
-    @property
-    def unit(self) -> float:
-        """That of the query."""
-        return self.query.unit
-
     def mechanism(self, budget: Budget, times: int, relation: str) -> Any:
-        """Return that of the query."""
+        """Return the query's mechanism."""
         return self.query.mechanism(budget, times, relation)
 
     def describe(self, mechanism: Any, statistic: str, relation: str) -> Release:

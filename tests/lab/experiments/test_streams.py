@@ -26,7 +26,7 @@ from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import ResultsFile, read_results
 from dppl.lab.experiments.runner import run_experiment
 from dppl.lab.experiments.stream_report import PUBLISHED
-from dppl.lab.experiments.streams import RECIPES, Stream, tasks_of_test_rows, tasks_of_training_rows
+from dppl.lab.experiments.streams import RECIPES, Stream
 
 HALVES = {"of": "blobs", "kind": "class-incremental", "tasks": 2}
 APPROX = {"epsilon": [1, 8], "delta": 1e-5}
@@ -113,8 +113,8 @@ def forgetful(monkeypatch, tmp_path):
 def test_metrics_are_those_of_a_matrix_computed_by_hand(forgetful, monkeypatch):
     order = [SimpleNamespace(rows=np.flatnonzero(np.repeat(range(3), (3, 2, 5)) == c), classes=[c]) for c in (2, 0, 1)]
     tests = [SimpleNamespace(rows=np.flatnonzero(np.repeat(range(3), (4, 1, 3)) == c), classes=[c]) for c in (2, 0, 1)]
-    monkeypatch.setattr("dppl.lab.experiments.cells.tasks_of_training_rows", lambda *_: order)
-    monkeypatch.setattr("dppl.lab.experiments.cells.tasks_of_test_rows", lambda *_: tests)
+    monkeypatch.setattr(Stream, "tasks", lambda *_: order)
+    monkeypatch.setattr(Stream, "test_tasks", lambda *_: tests)
     result, models = forgetful(Stream("class-incremental", 3))
     assert result["status"] == "done", result
     # Only the last class is known after each task.
@@ -276,8 +276,8 @@ def test_data_sets_are_tasks_and_keep_their_classes_apart(streams, data):
     assert dataset.y[160:163].tolist() == [4, 5, 6]
     stream = loaded.cells[0].stream
     for tasks, y in (
-        (tasks_of_training_rows(stream, dataset, dataset.y, 0), dataset.y),
-        (tasks_of_test_rows(stream, dataset, 0), dataset.y_test),
+        (stream.tasks(dataset, dataset.y, 0), dataset.y),
+        (stream.test_tasks(dataset, 0), dataset.y_test),
     ):
         assert [set(y[task.rows]) for task in tasks] == [{0, 1, 2, 3}, {4, 5, 6}]
     check_cells(loaded.cells, loaded.datasets)
@@ -311,7 +311,7 @@ def test_recipes_cut_their_data_sets_as_the_paper_does(write_config, benchmarks,
     check_cells(loaded.cells, loaded.datasets)
     (cell,), (spec,) = loaded.cells, loaded.datasets.values()
     dataset = load_dataset(spec)
-    cut = tasks_of_training_rows(cell.stream, dataset, dataset.y, seed=3)
+    cut = cell.stream.tasks(dataset, dataset.y, seed=3)
     assert [len(set(task.classes)) for task in cut] == [classes] * tasks
     result = run_cell(cell, loaded.datasets)
     assert result["metrics"]["accuracy"] == 1  # one-hot rows with hardly any noise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from statistics import fmean
@@ -107,7 +107,8 @@ def _write(folder: Path, sample: Sample, model: EmbeddingClassifier) -> None:
     write_table(folder / "public.npz", sample.X_public)
     write_table(folder / "test.npz", sample.X_test, sample.y_test)
     messages = ["text,label", *(f'"{text}",{label}' for text, label in load_messages())]
-    texts = {"classes.txt": sample.classes, "messages.csv": messages, "intents.txt": INTENTS, "new.txt": NEW_MESSAGES}
+    texts: dict[str, Iterable[object]] = {"classes.txt": sample.classes, "messages.csv": messages}
+    texts |= {"intents.txt": INTENTS, "new.txt": NEW_MESSAGES}
     for name, lines in texts.items():
         write_atomically(folder / name, "".join(f"{line}\n" for line in lines).encode("utf-8"), overwrite=True)
 

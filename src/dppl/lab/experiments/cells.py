@@ -31,7 +31,6 @@ from dppl.lab.experiments.datasets import Dataset, DatasetSpec, load_dataset
 from dppl.lab.experiments.methods import ALL_METHODS
 from dppl.lab.experiments.names import paper_epsilon
 from dppl.lab.experiments.results import DONE, FAILED, Result
-from dppl.lab.experiments.streams import tasks_of_test_rows, tasks_of_training_rows
 from dppl.lab.experiments.tuning import tune
 from dppl.lab.streams import Task, average_accuracy, forgetting
 
@@ -57,28 +56,23 @@ def check_cells(cells: Iterable[Cell], datasets: _Specs) -> None:
         if cell.stream is not None:
             cell.stream.check(dataset)
         try:
-            _check_estimator(cell, dataset)
+            model = _start(cell, dataset, cell.noise_seed)
+            if ALL_METHODS[cell.method].private:
+                most = getattr(model, "max_tasks", None)
+                if cell.stream is not None and most is not None and most < cell.stream.n_tasks:
+                    raise ParameterError(f"max_tasks is {most}, and the stream has {cell.stream.n_tasks} tasks.")
+                model.check_parameters()
+                width = dataset.X.shape[1]
+                model._lattice(width, None if cell.pool is None else np.ones((1, width), np.float32))
         except (DpplError, TypeError, ValueError) as error:
             given = ", ".join(f"{name}: {value}" for name, value in cell.parameters.items()) or "no parameters"
             raise ParameterError(f"{cell.method} with {given}, on data set {cell.dataset!r}: {error}") from None
     for key, stream, seed in dict.fromkeys(((c.dataset, c.encoder), c.stream, c.seed) for c in cells):
         if stream is not None:
             try:
-                tasks_of_test_rows(stream, loaded[key], seed)
+                stream.test_tasks(loaded[key], seed)
             except InputError as error:
                 raise InputError(f"{stream.name}, of data set {key[0]!r} with seed {seed}: {error}") from None
-
-
-def _check_estimator(cell: Cell, dataset: Dataset) -> None:
-    """Let an estimator check its parameters, and the map that they make for rows of this width."""
-    model = _start(cell, dataset, cell.noise_seed)
-    if ALL_METHODS[cell.method].private:
-        most = getattr(model, "max_tasks", None)
-        if cell.stream is not None and most is not None and most < cell.stream.n_tasks:
-            raise ParameterError(f"max_tasks is {most}, and the stream has {cell.stream.n_tasks} tasks.")
-        width = dataset.X.shape[1]
-        model.check_parameters()
-        model._lattice(width, None if cell.pool is None else np.ones((1, width), np.float32))
 
 
 def run_cell(cell: Cell, datasets: _Specs) -> Result:
@@ -86,12 +80,23 @@ def run_cell(cell: Cell, datasets: _Specs) -> Result:
     try:
         with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
             warnings.simplefilter("always")
-            dataset = _cached(datasets[cell.dataset, cell.encoder]).merged(cell.classes, cell.seed)
+            dataset = _loaded(datasets[cell.dataset, cell.encoder]).merged(cell.classes, cell.seed)
             content = _measure(cell, dataset) if cell.stream is None else _measure_stream(cell, dataset)
     except Exception as error:
         return failure(cell, type(error).__name__, str(error))
     texts = sorted({f"{warning.category.__name__}: {warning.message}" for warning in caught})
     return {**_head(cell, DONE), **content, "warnings": texts}
+
+
+_LOADED: dict[tuple[str, str], Dataset] = {}
+
+
+def _loaded(spec: DatasetSpec) -> Dataset:
+    """Load a data set once a process."""
+    key = spec.name, spec.encoder
+    if key not in _LOADED:
+        _LOADED[key] = load_dataset(spec)
+    return _LOADED[key]
 
 
 def failure(cell: Cell, error: str, message: str) -> Result:
@@ -116,12 +121,11 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     X, y = _records(cell, dataset, rows)
     # Rows that serve as examples are public, so no private record is among them.
     given = PublicData(dataset.public(cell.pool, cell.seed), *examples)
-    parameters, searched = dict(cell.parameters), None
+    parameters, searched, seconds = dict(cell.parameters), None, dict[str, float]()
 
     def fit(settings: Mapping[str, Any], X: Any, y: Any, seed: int) -> Any:
         return method.build(budget, dataset.classes, seed, settings, given).fit(X, y)
 
-    seconds: dict[str, float] = {}
     if cell.trials:
         # The search looks at private records and pays nothing for it; `covered` says so in the result.
         with _timed(seconds, "tune"):
@@ -131,12 +135,11 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
         model = fit(parameters, X, y, cell.noise_seed)
     with _timed(seconds, "predict"):
         predicted = model.predict(np.asarray(dataset.X_test))
-    measured = _result(cell, dataset, model, y, predicted, seconds)
-    measured["metrics"]["calibration_error"] = None
+    measured, error = _result(cell, dataset, model, y, predicted, seconds), None
     if hasattr(model, "predict_proba"):
         probabilities = model.predict_proba(np.asarray(dataset.X_test))
         error = metrics.calibration_error(dataset.y_test, probabilities, model.classes_)
-        measured["metrics"]["calibration_error"] = error
+    measured["metrics"]["calibration_error"] = error
     if cell.method == "coinpress":
         # Published figures trace its radius, so it is fitted again with fewer steps and the same noise.
         sizes = measured["data"]["class_sizes"]
@@ -150,25 +153,28 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     cell.stream.check(dataset)
     X, y = _records(cell, dataset, np.arange(len(dataset.y)))
     X_test = np.asarray(dataset.X_test)
-    tests = tasks_of_test_rows(cell.stream, dataset, cell.seed)
+    tasks, tests = cell.stream.tasks(dataset, y, cell.seed), cell.stream.test_tasks(dataset, cell.seed)
     model = _start(cell, dataset, cell.noise_seed)
+    if getattr(model, "takes_earlier_records", False):
+        tasks = [_joined(tasks[: place + 1]) for place in range(len(tasks))]
     # Entry (t, i) is the accuracy on task i after task t; what lies above the diagonal is not measured.
     accuracies = np.full((len(tests), len(tests)), np.nan)
     seconds: dict[str, float] = {}
-    # A classifier of correlated noise keeps its private state in a file, which ends with the stream.
+    # A classifier of correlated noise has its private state in a file, which ends with the stream.
     with tempfile.TemporaryDirectory() as folder:
-        kept = {"state": Path(folder) / "state"} if _correlates(model) else {}
-        for number, task in enumerate(_given(model, tasks_of_training_rows(cell.stream, dataset, y, cell.seed))):
+        state = {"state": Path(folder) / "state"} if _correlates(model) else {}
+        for number, task in enumerate(tasks):
             with _timed(seconds, "fit"):
                 told = task.classes if cell.stream.told else None
-                model.partial_fit(X[task.rows], y[task.rows], task_classes=told, **kept)
+                model.partial_fit(X[task.rows], y[task.rows], task_classes=told, **state)
             with _timed(seconds, "predict"):
                 predicted = model.predict(X_test)
             right = predicted == dataset.y_test
             accuracies[number, : number + 1] = [right[test.rows].mean() for test in tests[: number + 1]]
-    with _timed(seconds, "joint"):  # other noise than that of the first task
+    # A model of all tasks at once says how much of the loss is due to learning one after the other; its noise is
+    # not the noise of the first task.
+    with _timed(seconds, "joint"):
         joint = _start(cell, dataset, cell.noise_seed + 1, n_tasks=1).fit(X, y).predict(X_test)
-    # A model of all tasks at once says how much of the loss is due to learning one after the other.
     averages, forgot = average_accuracy(accuracies), forgetting(accuracies)
     measured = _result(cell, dataset, model, y, predicted, seconds)
     joint_accuracy = metrics.accuracy(dataset.y_test, joint)
@@ -188,15 +194,9 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     return {**measured, "parameters": cell.parameters, "search": None, "stream": stream}
 
 
-def _given(model: Any, tasks: list[Task]) -> list[Task]:
-    """Return what each call of `partial_fit` takes: a task, or for some methods all tasks so far."""
-    if not getattr(model, "takes_earlier_records", False):
-        return tasks
-    so_far = [tasks[: place + 1] for place in range(len(tasks))]
-    return [
-        Task(np.sort(np.concatenate([t.rows for t in some])), np.unique(np.concatenate([t.classes for t in some])))
-        for some in so_far
-    ]
+def _joined(tasks: list[Task]) -> Task:
+    """Return the records of several tasks as one."""
+    return Task(np.sort(np.concatenate([t.rows for t in tasks])), np.unique(np.concatenate([t.classes for t in tasks])))
 
 
 def _start(cell: Cell, dataset: Dataset, seed: int, n_tasks: int | None = None) -> Any:
@@ -286,14 +286,3 @@ def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     yield
     for clock, passed in (("wall", time.perf_counter() - wall), ("cpu", time.process_time() - cpu)):
         seconds[f"{name}_{clock}"] = seconds.get(f"{name}_{clock}", 0.0) + passed
-
-
-_LOADED: dict[tuple[str, str], Dataset] = {}
-
-
-def _cached(spec: DatasetSpec) -> Dataset:
-    """Load a data set once a process."""
-    key = spec.name, spec.encoder
-    if key not in _LOADED:
-        _LOADED[key] = load_dataset(spec)
-    return _LOADED[key]

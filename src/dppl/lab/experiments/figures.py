@@ -171,10 +171,11 @@ def heat_maps(maps: Sequence[tuple[str, NDArray[np.float64]]]) -> Figure:
 def save(figure: Figure, folder: Path, stem: str) -> None:
     """Write a figure as PNG and as SVG."""
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
-        for suffix, options in {"png": {"dpi": 160}, "svg": {"metadata": {"Date": None}}}.items():
-            with atomic_file(folder / f"{stem}.{suffix}", overwrite=True) as file:
-                figure.savefig(file, format=suffix, **options)
-            figure.set_layout_engine("none")  # finding the places took most of the time, and they stay
+        with atomic_file(folder / f"{stem}.png", overwrite=True) as file:
+            figure.savefig(file, format="png", dpi=160)
+        figure.set_layout_engine("none")  # all is where it belongs now, and finding that takes most of the time
+        with atomic_file(folder / f"{stem}.svg", overwrite=True) as file:
+            figure.savefig(file, format="svg", metadata={"Date": None})
 
 
 def line_styles(every: Iterable[Line]) -> dict[str, Style]:

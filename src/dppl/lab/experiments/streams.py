@@ -18,7 +18,7 @@ from dppl.errors import InputError
 from dppl.lab.experiments.datasets import Dataset
 from dppl.lab.streams import Task, blurry, class_incremental, data_sets, shuffled
 
-__all__ = ["APART", "KINDS", "RECIPES", "Recipe", "Stream", "tasks_of_test_rows", "tasks_of_training_rows"]
+__all__ = ["APART", "KINDS", "RECIPES", "Recipe", "Stream"]
 
 _CUTS: dict[str, Callable[..., list[Task]]] = {
     "class-incremental": class_incremental,
@@ -27,7 +27,7 @@ _CUTS: dict[str, Callable[..., list[Task]]] = {
 }
 DATA_SETS = "data-sets"
 KINDS = (*_CUTS, DATA_SETS)
-# Kinds whose tasks have classes of their own, which may be told.
+# Kinds whose tasks have separate classes, which a method may be given.
 APART = ("class-incremental", DATA_SETS)
 
 
@@ -35,7 +35,7 @@ APART = ("class-incremental", DATA_SETS)
 class Recipe:
     """A benchmark of DP-CL."""
 
-    # names of the data sets, which are their folders' as well unless a configuration says otherwise
+    # names of the data sets, and of their folders unless a configuration says otherwise
     datasets: tuple[str, ...]
     kind: str
     n_tasks: int
@@ -57,12 +57,12 @@ class Stream:
     kind: str  # one of `KINDS`
     n_tasks: int
     elsewhere: float | None = None  # share of the rows that go anywhere; for ``"blurry"``
-    told: bool = False  # whether the classes of each task are public, and told to the method
+    told: bool = False  # whether the classes of each task are public, and given to the method
     recipe: str | None = None  # name in `RECIPES`
 
     @property
     def name(self) -> str:
-        """What the stream is called, whatever is told."""
+        """Its name, whichever classes a method is given."""
         if self.recipe is not None:
             return self.recipe
         elsewhere = "" if self.elsewhere is None else f", a share of {self.elsewhere:g} anywhere"
@@ -72,28 +72,25 @@ class Stream:
         """Look whether the data set has the classes and test rows that the stream needs."""
         sizes = dataset.n_classes_of_parts or (len(dataset.classes),)
         if self.recipe is not None and sizes != (expected := RECIPES[self.recipe].n_classes):
-            named, found = (" + ".join(map(str, numbers)) for numbers in (expected, sizes))
-            raise InputError(f"{self.recipe} has {named} classes; the data has {found}.")
+            named, actual = (" + ".join(map(str, numbers)) for numbers in (expected, sizes))
+            raise InputError(f"{self.recipe} has {named} classes; the data has {actual}.")
         if self.kind != "shuffled" and self.n_tasks > len(dataset.classes):
             raise InputError(f"{self.n_tasks} tasks need as many classes; the data has {len(dataset.classes)}.")
         if self.n_tasks > len(dataset.y_test):
             raise InputError(f"{self.n_tasks} tasks need as many test rows; the data has {len(dataset.y_test)}.")
 
+    def tasks(self, dataset: Dataset, y: NDArray[Any], seed: int) -> list[Task]:
+        """Cut rows with labels `y` into tasks; the seed orders classes and places rows."""
+        if self.kind == DATA_SETS:
+            lists = np.split(dataset.classes, np.cumsum(dataset.n_classes_of_parts)[:-1])
+            return data_sets([int(np.isin(y, names).sum()) for names in lists], lists)
+        more = {} if self.elsewhere is None else {"elsewhere": self.elsewhere}
+        return _CUTS[self.kind](y, dataset.classes, self.n_tasks, seed, **more)
 
-def tasks_of_training_rows(stream: Stream, dataset: Dataset, y: NDArray[Any], seed: int) -> list[Task]:
-    """Cut training rows with labels `y` into tasks; the seed orders classes and places rows."""
-    if stream.kind == DATA_SETS:
-        lists = np.split(dataset.classes, np.cumsum(dataset.n_classes_of_parts)[:-1])
-        return data_sets([int(np.isin(y, names).sum()) for names in lists], lists)
-    more = {} if stream.elsewhere is None else {"elsewhere": stream.elsewhere}
-    return _CUTS[stream.kind](y, dataset.classes, stream.n_tasks, seed, **more)
-
-
-def tasks_of_test_rows(stream: Stream, dataset: Dataset, seed: int) -> list[Task]:
-    """Cut test rows into the tasks that they belong to; those of a blurry stream are of the classes at home in it."""
-    if stream.kind == "blurry":
-        stream = replace(stream, kind="class-incremental", elsewhere=None)
-    tasks = tasks_of_training_rows(stream, dataset, dataset.y_test, seed)
-    if not all(len(task.rows) for task in tasks):
-        raise InputError("every task of a stream must have test rows, and one has none; take fewer tasks.")
-    return tasks
+    def test_tasks(self, dataset: Dataset, seed: int) -> list[Task]:
+        """Cut the test rows into the tasks that they belong to; in a blurry stream by the classes at home in a task."""
+        home = replace(self, kind="class-incremental", elsewhere=None) if self.kind == "blurry" else self
+        tasks = home.tasks(dataset, dataset.y_test, seed)
+        if not all(len(task.rows) for task in tasks):
+            raise InputError("every task of a stream must have test rows, and one has none; take fewer tasks.")
+        return tasks
