@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKED = ROOT / "docs" / "results"
-KEPT = {".md", ".png"}  # SVG and HTML hold the same, and are made by the same command
+KEPT = {".md", ".png"}  # SVG holds the same
 
 
 def report(results: Path, folder: Path) -> None:
