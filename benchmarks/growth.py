@@ -11,7 +11,7 @@ from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureD
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, class_sums, gram_matrices, sum_blocks, utilities
 from dppl.kernel.lattice.residuals import SoftmaxGradient
-from dppl.kernel.lattice.stream import gradient_blocks
+from dppl.kernel.lattice.stream import LatticeRows
 from dppl.kernel.mechanisms import ExponentialMechanism, randomness
 from dppl.prototypes import LinearProbe
 from measuring import entry, on_path, timed
@@ -47,7 +47,7 @@ def gram(n, d, C):
 
 def gradient(n, d, C):
     lattice, rows, codes = _rows(n, d, C)
-    blocks, weights = gradient_blocks(lattice, rows), np.random.default_rng(1).normal(size=(C, d))
+    blocks, weights = LatticeRows(lattice, rows), np.random.default_rng(1).normal(size=(C, d))
     return lambda: SoftmaxGradient(lattice).sum(blocks, codes, weights)
 
 

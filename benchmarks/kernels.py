@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from dppl.kernel.lattice import Lattice, int8
 from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, class_sums, gram_matrices, sum_blocks, utilities
 from dppl.kernel.lattice.residuals import SoftmaxGradient
-from dppl.kernel.lattice.stream import gradient_blocks
+from dppl.kernel.lattice.stream import LatticeRows
 from measuring import measure, on_path, write_down
 
 PEAK_SIZE = 4096
@@ -44,7 +44,7 @@ def products(paths, n_public, n_records, rounds, peak_size=PEAK_SIZE):
     def scores(source):
         return lambda: utilities(private, lattice.blocks(source, PUBLIC_ROWS), n_public, lattice, clip)
 
-    blocks = gradient_blocks(wide, rng.standard_normal((n_records, 768), dtype=np.float32))
+    blocks = LatticeRows(wide, rng.standard_normal((n_records, 768), dtype=np.float32))
     codes, weights = rng.integers(0, 100, n_records), rng.normal(size=(100, 768))
     some = blocks[: max(1, len(blocks) // 4)]
     n_some = sum(map(len, some))

@@ -523,21 +523,21 @@ def test_rows_are_kept_from_pass_to_pass_and_of_no_other_fit(folder, monkeypatch
     write(folder / "part-001.parquet", -rows[100:250], labels[100:250])
     second = FITS["softmax"]().fit(read_parts(folder))
     assert len(reads) == 10
-    assert len(sums._KEPT) == 5
+    assert len(sums._CACHE) == 5
     assert tensors(first) == tensors(whole("softmax")) != tensors(second)
     rows[100:250] *= -1
     assert tensors(second) == tensors(FITS["softmax"]().fit(rows, labels))
 
 
 def test_what_does_not_fit_is_read_again(folder, monkeypatch):
-    monkeypatch.setattr(sums, "_KEPT_BYTES", 250 * DIM)
+    monkeypatch.setattr(sums, "_CACHE_BYTES", 250 * DIM)
     held = []
     read = sums.PartReader._read
     monkeypatch.setattr(
         sums.PartReader,
         "_read",
         lambda *a, **k: (
-            held.append(sum(len(one.codes) * one.rows.shape[1] for one in sums._KEPT.values())) or read(*a, **k)
+            held.append(sum(len(one.codes) * one.rows.shape[1] for one in sums._CACHE.values())) or read(*a, **k)
         ),
     )
     assert tensors(FITS["softmax"]().fit(read_parts(folder))) == tensors(whole("softmax"))
@@ -547,7 +547,7 @@ def test_what_does_not_fit_is_read_again(folder, monkeypatch):
 
 def test_this_process_keeps_nothing_after_a_fit(folder):
     FITS["softmax"]().fit(read_parts(folder))
-    assert not sums._KEPT
+    assert not sums._CACHE
 
 
 @pytest.mark.slow
@@ -734,4 +734,4 @@ def test_private_rows_are_read_once_a_process(folder, pool, monkeypatch):
     monkeypatch.setattr(TablePart, "read", lambda part: reads.append(part) or whole_table(part))
     selected(read_parts(folder), X_public=pool)
     assert len(reads) == 5
-    assert not sums._KEPT
+    assert not sums._CACHE

@@ -133,7 +133,7 @@ def test_one_selection_keeps_its_bounded_range_rho():
     result = audit_release(release, ZCDP(2.0), runs=3500, confidence=1 - ALARM)
     check(result, share=SHARE_OF_BARE)
     assert bounds.lower_bound(*result.samples, parameter="mu") > 2.0  # more than Gaussian noise of that rho shows ...
-    own = GaussianDP(mechanism.describe("rows", adjacency="add-remove").cost["mu"])
+    own = GaussianDP(mechanism.describe("rows").cost["mu"])
     check(audit_release(release, own, runs=3500, confidence=1 - ALARM))  # ... and no more than its own mu
 
 

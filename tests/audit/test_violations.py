@@ -98,14 +98,18 @@ def test_bits_that_are_used_again():
     assert audit_release(release, GaussianDP(1.0), runs=200, confidence=CONFIDENCE).violation
 
 
+class Unstated(RoundedGaussian):
+    """Is not in the statement."""
+
+    def describe(self, statistic):
+        return None
+
+
 class UnstatedNumber(NumberOfRecords):
-    """Costs more than its share, and is not in the statement."""
+    """Costs more than its share."""
 
     def mechanism(self, budget, times, relation):
-        return super().mechanism(GaussianDP(5.0), times, relation)
-
-    def describe(self, mechanism, statistic, relation):
-        return None
+        return Unstated.within(GaussianDP(5.0), self.squared_reach(relation), times)
 
 
 class ForgetsItsSize(LinearProbe):

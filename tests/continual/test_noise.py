@@ -455,7 +455,7 @@ def test_a_state_that_is_lost_rolled_back_foreign_or_damaged_is_refused_before_a
     state.unlink()
     check_refused(model, third, state, account, "there is no state .* Without its state a stream cannot go on")
     learn([first, third], kind, state)
-    check_refused(model, third, state, account, "that of another stream")
+    check_refused(model, third, state, account, "state of another stream")
     state.write_bytes(new)
     learn([third], kind, state, model)
 

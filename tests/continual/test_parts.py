@@ -176,7 +176,7 @@ def test_a_label_that_a_task_may_not_hold_stops_it_and_the_charge_stays(tmp_path
     assert "The ledger keeps the charge" in failure.value.__notes__[0]
     assert len(ledger.releases()) == 2
     assert tensors(model) == before
-    assert not sums._KEPT
+    assert not sums._CACHE
 
 
 REFUSED = {

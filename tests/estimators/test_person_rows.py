@@ -86,11 +86,7 @@ def test_rows_are_those_of_plain_integers(monkeypatch):
 def mix_up_sums(patch):
     """Give the sums of a block to the wrong rows."""
 
-    def mixed(rows, places, dtype):
-        here, added = SUMS(rows, places, dtype)
-        return here, added[::-1].copy()
-
-    patch.setattr(persons, "_sums", mixed)
+    patch.setattr(persons, "_shrunk", lambda lattice, sums: SHRUNK(lattice, sums[::-1]))
 
 
 def choose_by_everyone(patch):
@@ -113,7 +109,7 @@ def cap_after_the_sum(patch):
     patch.setattr(persons, "classes_of_persons", kept)
 
 
-SUMS, MOST_FREQUENT = persons._sums, persons._most_frequent
+SHRUNK, MOST_FREQUENT = persons._shrunk, persons._most_frequent
 OF_PERSONS = persons.classes_of_persons
 
 

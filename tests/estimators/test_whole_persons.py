@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from dppl import GaussianDP, Ledger, SoftmaxPrototypes
 from dppl.errors import InputError
-from dppl.kernel import whole_persons
+from dppl.kernel import persons
 from dppl.kernel.lattice import Lattice, stream
 from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient
+from dppl.kernel.persons import WholePersons
 from dppl.kernel.queries import STEPS, ClassCounts, NumberOfRecords, Shortfalls, SoftmaxGradients
 from dppl.kernel.records import HeldRecords
-from dppl.kernel.whole_persons import WholePersons
 
 DIM = 8
 LATTICE = Lattice(DIM)
@@ -113,7 +113,7 @@ def test_persons_of_very_many_records_have_equal_shares(monkeypatch):
     rows = LATTICE.transform(np.random.default_rng(0).normal(size=(50, DIM)))
     zeros = np.zeros(50, np.intp)
     several = weights_of(rows, zeros, zeros)
-    monkeypatch.setattr(whole_persons, "_LARGEST_TRACE", 49 * float(LATTICE.squared_norm))
+    monkeypatch.setattr(persons, "_LARGEST_TRACE", 49 * float(LATTICE.squared_norm))
     assert (weights_of(rows, zeros, zeros) == WEIGHT_STEPS // 50).all()
     assert (several > WEIGHT_STEPS // 50).all()
 
@@ -235,7 +235,7 @@ def one_person_more(others, passes):
 @pytest.mark.parametrize("others", [np.zeros((MANY, DIM)), np.eye(DIM)[np.arange(MANY) % DIM]], ids=["zero", "apart"])
 def test_a_weight_holds_for_no_other_rows(others, monkeypatch):
     """Rows of the pass that finds weights earned up to 200 times the weight of those that were then added."""
-    monkeypatch.setattr(stream, "_KEPT_BYTES", 0)
+    monkeypatch.setattr(stream, "_CACHE_BYTES", 0)
     assert one_person_more(others, passes=()) <= 1
     assert one_person_more(others, passes=(0, 1)) <= 1
     with pytest.raises(InputError, match=r"^the records changed while they were read\.$"):
@@ -247,7 +247,7 @@ def test_a_fit_on_persons_ends_if_the_table_changes_and_stays_charged(tmp_path, 
     X, y, groups = rng.normal(size=(60, DIM)), np.arange(60) % 3, np.arange(60) // 4
     model = SoftmaxPrototypes(GaussianDP(1.0), [0, 1, 2], random_state=0)
     expected = model.fit(X, y, groups=groups).coef_
-    monkeypatch.setattr(stream, "_KEPT_BYTES", 20 * DIM)
+    monkeypatch.setattr(stream, "_CACHE_BYTES", 20 * DIM)
     whole = Changing(X, X, ())
     assert (model.fit(whole, y, groups=groups).coef_ == expected).all()
     ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(100.0), unit="person")

@@ -45,7 +45,7 @@ def check_order(kind, file, seed=None):
         connection.close()
 
     # Without public rows all that is mapped is private.
-    names = () if kind.recipe.public or kind.recipe.examples else ("transform", "_quantise", "_map", "blocks")
+    names = () if kind.recipe.public or kind.recipe.examples else ("transform", "_map", "blocks")
     mapping = [(Lattice, name) for name in names]
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in [(reading, "class_codes"), (kind.cls, "learn"), *DRAWING, *mapping]:

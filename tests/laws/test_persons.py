@@ -23,8 +23,8 @@ from dppl.kernel import measure, persons, queries, search
 from dppl.kernel import whole_persons as whole
 from dppl.kernel.lattice import Lattice, usable_rows
 from dppl.kernel.lattice.residuals import WEIGHT_STEPS
+from dppl.kernel.persons import WholePersons
 from dppl.kernel.privacy.guarantee import PERSON
-from dppl.kernel.whole_persons import WholePersons
 from dppl.statement import words
 from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, KINDS, SHARED, cases, each, rows
 from laws.replay import compare

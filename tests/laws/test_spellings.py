@@ -61,7 +61,7 @@ def test_a_bound_that_follows_from_the_spelling_is_noticed(monkeypatch):
     def from_budget(self):
         budget = self.budget.to_dict()
         if "rho" in budget:
-            return tradeoff.concentrated_best_guess(budget["rho"])
+            return 0.5 + (budget["rho"] / 8) ** 0.5
         if "mu" in budget:
             return tradeoff.gaussian_best_guess(budget["mu"])
         return tradeoff.approximate_best_guess(budget["epsilon"], budget.get("delta", 0.0))

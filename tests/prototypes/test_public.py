@@ -130,7 +130,7 @@ class FreshWorkers:
         pass
 
     def each(self, function, items):
-        records_module._KEPT.clear()
+        records_module._CACHE.clear()
         self.calls += 1
         yield from ((place, function(item)) for place, item in enumerate(items))
 

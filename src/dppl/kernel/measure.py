@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NoReturn
 
@@ -58,11 +58,11 @@ def calibrated(
     """Give each measurement the least noise with which its share of the budget suffices.
 
     Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), also where a query depends on earlier
-    answers. What neighbours agree in costs nothing, and is told exactly. Where a person has `n_rows` rows, each of
-    another class, noise and entries are for all of them (`budget_of_one` of `dppl.kernel.privacy.composition`).
+    answers. What neighbours agree in costs nothing, and is answered exactly. Where a person has `n_rows` rows, each of
+    another class, noise and entries are for all of them (`composition.budget_of_one`).
     """
     priced = {name: one for name, one in declared.items() if not one.query.is_public(relation)}
-    apart = all(one.query.per_class for one in priced.values())
+    per_class = all(one.query.per_class for one in priced.values())
     if n_rows > 1:
         if any(getattr(one.query, "sampling_rate", 1) < 1 for one in priced.values()):
             raise ParameterError(
@@ -71,7 +71,7 @@ def calibrated(
                 parameter="max_classes_per_person",
             )
         selects = all(one.query.selects for one in priced.values())
-        budget = budget_of_one(budget, n_rows, per_class=apart, selects=selects)
+        budget = budget_of_one(budget, n_rows, per_class=per_class, selects=selects)
     shares: dict[str, Budget] = dict.fromkeys(priced, budget)
     if len(priced) > 1:
         shares = dict(zip(priced, split(budget, [one.percent for one in priced.values()]), strict=True))
@@ -81,10 +81,8 @@ def calibrated(
             paid[name] = Calibrated(one, None, None)
             continue
         mechanism = one.query.mechanism(shares[name], one.times, relation)
-        entry = one.query.describe(mechanism, one.statistic or one.query.statistic, relation)
-        if n_rows > 1:
-            entry = entry.for_rows(n_rows, per_class=apart)
-        paid[name] = Calibrated(one, mechanism, entry)
+        entry = mechanism.describe(one.statistic or one.query.statistic)
+        paid[name] = Calibrated(one, mechanism, entry if n_rows == 1 else entry.for_rows(n_rows, per_class=per_class))
     return paid
 
 
@@ -93,24 +91,20 @@ def fit_for_release(random_state: int | None) -> bool:
     return randomness(random_state).fit_for_release
 
 
+@dataclass(slots=True, eq=False)
 class _Counter:
-    """What a `Measure` shares with those that `at` makes of it: records, randomness, and how many asks are left."""
+    """What a `Measure` shares with those that `at` makes of it."""
 
-    def __init__(
-        self, paid: Mapping[str, Calibrated], records: Records | None, source: Randomness, used: Mapping[str, int]
-    ) -> None:
-        self.records = records
-        self.source = source
-        # A negative count would give asks that nobody paid for.
-        self.left = {name: one.measurement.times - max(0, used.get(name, 0)) for name, one in paid.items()}
-        self.lock = Lock()
+    records: Records | None
+    source: Randomness
+    left: dict[str, int]  # how many asks
+    lock: Lock = field(default_factory=Lock)
 
 
 class Measure:
     """Private records behind a counter: ``measure(name, **released)`` answers with noise, or refuses.
 
-    It is the only thing that a method gets which can reach a record. It ends with the fit, and is neither copied nor
-    pickled: a copy would count anew.
+    Nothing else that a method gets can reach a record. It ends with the fit, and is neither copied nor pickled.
 
     Parameters
     ----------
@@ -131,11 +125,13 @@ class Measure:
         random_state: int | None,
         used: Mapping[str, int] | None = None,
     ) -> None:
-        self._paid, self._counter = paid, _Counter(paid, records, randomness(random_state), used or {})
+        # A negative count would give asks that nobody paid for.
+        left = {name: one.measurement.times - max(0, (used or {}).get(name, 0)) for name, one in paid.items()}
+        self._paid, self._counter = paid, _Counter(records, randomness(random_state), left)
         self._always: dict[str, Any] = {}
 
     def __call__(self, name: str, **released: Any) -> Any:
-        """Answer a measurement with noise.
+        """Answer a measurement with noise, if it was declared and is asked no oftener than was paid for.
 
         Parameters
         ----------
@@ -143,12 +139,6 @@ class Measure:
             As it was declared.
         **released
             What the query asks at: public values and earlier answers, and what was computed from these.
-
-        Raises
-        ------
-        MeasurementError
-            If it was not declared, has been asked as often as was paid for, or the fit is over; or if what it is asked
-            at has another shape than was declared.
         """
         counter, paid = self._counter, self._declared(name)
         with counter.lock:
@@ -169,11 +159,11 @@ class Measure:
         return bound
 
     def __enter__(self) -> Measure:
-        """Return the counter, which is closed when the block ends."""
+        """Return the counter."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the records: every later ask is refused, so a method that keeps the counter keeps no record."""
+        """Let go of the records: a method that keeps the counter keeps none, and every later ask is refused."""
         records, self._counter.records = self._counter.records, None
         if isinstance(records, SpreadRecords):
             records.close()

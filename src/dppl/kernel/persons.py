@@ -1,14 +1,23 @@
-"""The records of a person as one row, for fits that protect persons with all of their records.
+"""Persons with all of their records, which together move a fit as one record does.
 
-What becomes of a person is a function of that person's records alone: integers are added, in any order. So one person
+Either they become one row, a function of that person's records alone: integers are added, in any order. Then one person
 more is one row more, and every mechanism keeps the sensitivity and the noise that it has for single records.
+
+Or all of them enter with weights (`WholePersons`), which loses neither how they differ nor those of other classes. Let
+the rows q_1 ... q_m of a person be those of a matrix Q, and let each record add r_i·q_iᵀ with |r_i| at most w. The
+whole is R·Q, and its Frobenius norm at most |R|·‖Q‖ ≤ √m·w·‖Q‖, with the largest singular value of Q. That is at most
+w·m·s, for equal rows, and w·√m·s for orthogonal ones, where a row is at most s long. So w = s/(√m·‖Q‖) keeps the sum as
+short as that of one record. The fourth power of ‖Q‖ is at most the sum of the squares of the products q_i·q_j: an
+integer, the same in any order, and a function of this person's rows alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import math
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +27,16 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.lattice import LARGEST, Int8
+from dppl.kernel.lattice.residuals import WEIGHT_STEPS
+from dppl.kernel.lattice.stream import as_numpy
 from dppl.kernel.reading import Codes
 
 _NO_IDS = "groups must be ids that can be compared by value, such as texts or integers; write them as one of these."
 _READ_ROWS = 8192
+# Share by which weights are lowered, far above what rounding could raise them by.
+_CAUTION = 1e-9
+# Up to here the squares of all products of a person's rows add up within 64 bits.
+_LARGEST_TRACE = 2**31
 # A part of a tuple that is missing, which is like any other such part: the whole is an id.
 _MISSING_PART = object()
 Int64 = NDArray[np.int64]
@@ -29,29 +44,26 @@ Integers = NDArray[np.signedinteger[Any]]
 
 
 def ids_of_fit(groups: Any, rows: RowSource, max_classes: int | None) -> NDArray[Any] | None:
-    """Return the `checked_ids` of a fit, if it has any. `max_classes` without ids is refused."""
+    """Return the `checked_ids` of a fit, if it has any; `max_classes` is for these only."""
     if max_classes is not None:
         _validate.positive_integer(max_classes_per_person=max_classes)
-    if groups is None and max_classes is not None:
-        raise ParameterError(
-            f"is for fits with ids of persons (groups); give them, or leave it out. Got {max_classes}.",
-            parameter="max_classes_per_person",
-        )
+        if groups is None:
+            raise ParameterError(
+                f"is for fits with ids of persons (groups); give them, or leave it out. Got {max_classes}.",
+                parameter="max_classes_per_person",
+            )
     return None if groups is None else checked_ids(groups, rows)
 
 
 def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
-    """Return person ids as a vector with one id per row; those that a mask leaves out are None.
-
-    Anything but a vector as long as the rows is refused.
-    """
+    """Return person ids as a vector with one id per row; masked ones are None."""
     if isinstance(groups, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(groups)
         groups = texts_apart(np.ma.getdata(groups)).astype(object)
         groups[mask] = None
     elif isinstance(groups, np.ndarray):
         groups = texts_apart(groups)
-    elif any(hasattr(groups, name) for name in ("to_pylist", "to_list")):
+    elif hasattr(groups, "to_pylist") or hasattr(groups, "to_list"):
         groups = _items(groups)
     ids = reading.as_labels(groups, rows, ("X", "groups"))
     if ids.dtype.kind in "mM":  # a list of them may hold numbers, also for those that are missing
@@ -61,7 +73,7 @@ def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
 
 
 def _items(column: Any) -> Any:
-    """Return a column of Arrow or of a frame as a list: beside a null NumPy would make floats of long integers."""
+    """Return a column of Arrow or of a frame as a list: where one is null NumPy would make floats of long integers."""
     with suppress(Exception):  # raised below, without one that could quote an id
         if hasattr(column, "to_pylist"):
             # Python has no nanoseconds, and NumPy no nulls but those of times.
@@ -84,8 +96,6 @@ def texts_apart(ids: NDArray[Any]) -> NDArray[Any]:
 
 def person_codes(ids: NDArray[Any]) -> Codes:
     """Return the number of each record's person, in the order in which ids first occur.
-
-    Ids that cannot be compared by value are refused, by a message that shows none.
 
     Ids are matched one by one, as labels are: a whole number and its text name the same person. None, NaN and empty
     texts name nobody, and each of them is a person of its own. All else is an id, also what only looks missing: texts
@@ -149,14 +159,12 @@ def rows_of_persons(
 ) -> tuple[Int8, Codes]:
     """Reduce each person to one lattice row a class: the sum of their rows of it, shrunk to the norm of one.
 
-    `source` is read once, in blocks. Returns int8 rows, which other lattices take as they do rows of floats, and their
-    classes. A code of -1 marks a row without class or use; persons without a row that counts have none.
+    Returns int8 rows, which other lattices take as they do rows of floats, and their classes. A code of -1 marks a row
+    without class or use. The classes are those of most of the person's rows, and the first of several. A sum that is a
+    lattice row itself stays as it is, such as that of one record; another one becomes the lattice row of its direction.
 
-    The classes are those of most of the person's rows, and the first of several. A sum that is a lattice row itself
-    stays as it is, such as that of one record; another one becomes the lattice row of its direction.
-
-    Memory holds the result, and a sum of small integers for each row of it that has begun and not ended: one or a few
-    where the rows of a person are adjacent, and else nearly as many as there are persons of several records.
+    `source` is read once, in blocks. Memory holds the result, and a sum of small integers for each row of it that is
+    not complete: few where the rows of a person are adjacent, else nearly one for each person of several records.
     """
     counted = np.flatnonzero(codes >= 0)
     classes, counts, order = classes_of_persons(codes[counted], persons[counted], n_classes, max_classes)
@@ -194,13 +202,18 @@ def _added(lattice: Lattice, source: RowSource, order: Int64, counts: Int64) -> 
     places[order] = np.repeat(np.arange(len(counts)), counts)
     ends = np.cumsum(counts)
     first, last = order[ends - counts], order[ends - 1]
-    # Sums that have begun and not ended, in the smallest integers that hold the longest.
+    # Sums that are not complete, in the smallest integers that hold the longest.
     small = np.min_scalar_type(-LARGEST * int(counts.max(initial=1)))
     held: dict[int, Integers] = {}
     start = 0
     for rows in lattice.blocks(source, _READ_ROWS):
         stop = start + len(rows)
-        here, sums = _sums(rows, places[start:stop], np.promote_types(small, np.int32))
+        # The places of the result to which these rows add, and the sum of the rows of each.
+        counted = start + np.flatnonzero(places[start:stop] >= 0)
+        in_turn = counted[np.argsort(places[counted], kind="stable")]
+        begins = np.flatnonzero(np.diff(places[in_turn], prepend=-1))
+        here, dtype = places[in_turn[begins]], np.promote_types(small, np.int32)
+        sums = np.add.reduceat(rows[in_turn - start], begins, axis=0, dtype=dtype)
         for row in np.flatnonzero(first[here] < start).tolist():
             sums[row] += held.pop(int(here[row]))
         unfinished = last[here] >= stop
@@ -214,17 +227,85 @@ def _added(lattice: Lattice, source: RowSource, order: Int64, counts: Int64) -> 
     return out
 
 
-def _sums(rows: Int8, places: Codes, dtype: np.dtype[Any]) -> tuple[Codes, Integers]:
-    """Return the places that occur among these rows, and the sum of the rows of each."""
-    counted = np.flatnonzero(places >= 0)
-    order = counted[np.argsort(places[counted], kind="stable")]
-    first = np.flatnonzero(np.diff(places[order], prepend=-1))
-    return places[order[first]], np.add.reduceat(rows[order], first, axis=0, dtype=dtype)
-
-
 def _shrunk(lattice: Lattice, sums: Integers) -> Int8:
     """Return sums that are lattice rows as they are, and the lattice rows of the directions of all others."""
     out = np.clip(sums, -LARGEST, LARGEST).astype(np.int8)
     long = (lattice.transform(out) != sums).any(axis=1)
     out[long] = lattice.transform(sums[long])
     return out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WholePersons:
+    """The person of each record."""
+
+    codes: Codes  # shape (n_records,); class of each record; -1 for those that do not count
+    numbers: Codes  # shape (n_records,); person of each record, from 0
+
+    @classmethod
+    def of(cls, codes: Codes, numbers: Codes, n_classes: int, max_classes: int | None = None) -> Self:
+        """Count only records of the `max_classes` classes of each person in which they have most records."""
+        if max_classes is None:
+            return cls(codes, numbers)
+        counted = np.flatnonzero(codes >= 0)
+        order = counted[classes_of_persons(codes[counted], numbers[counted], n_classes, max_classes)[2]]
+        limited = np.full_like(codes, -1)
+        limited[order] = codes[order]
+        return cls(limited, numbers)
+
+    def number(self) -> int:
+        """Return the number of persons with a record that counts."""
+        return int(np.count_nonzero(np.bincount(self.numbers, self.codes >= 0)))
+
+    def right(self, records: NDArray[np.bool_]) -> int:
+        """Return the number of persons of whose records at least half are among these."""
+        hits = np.bincount(self.numbers, records & (self.codes >= 0))
+        return int(np.count_nonzero((hits > 0) & (2 * hits >= np.bincount(self.numbers, self.codes >= 0))))
+
+    def shares(self, weights: Int64) -> Int64:
+        """Return for each record its part of the weight of its class: those of a person add up to one at most."""
+        counted = self.codes >= 0
+        each = np.maximum(np.bincount(self.numbers, counted).astype(np.int64), 1)
+        return np.where(counted, weights[self.codes] // each[self.numbers], 0)
+
+    def gradient_weights(self, blocks: Iterable[Any], lattice: Lattice) -> Int64:
+        """Return the weight of each record's residual, in steps of the grid of `SoftmaxGradient.sum`.
+
+        `blocks` come in the order of the records. Rows of a person are held until the last has come.
+        """
+        counted = self.codes >= 0
+        missing = np.bincount(self.numbers, counted).astype(np.int64)
+        several = counted & (missing[self.numbers] > 1)
+        weight = np.full(len(missing), WEIGHT_STEPS, np.int64)
+        waiting: dict[int, list[Int8]] = {}
+        start = 0
+        for block in blocks:
+            places = np.flatnonzero(several[start : start + len(block)])
+            places = places[np.argsort(self.numbers[start + places], kind="stable")]
+            here = self.numbers[start + places]
+            start += len(block)
+            first = np.flatnonzero(np.diff(here, prepend=-1))
+            rows = np.split(as_numpy(block)[places], first[1:])
+            for person, part in zip(here[first].tolist(), rows, strict=False):  # one empty part of no person
+                missing[person] -= len(part)
+                waiting.setdefault(person, []).append(part)
+                if not missing[person]:
+                    weight[person] = _weight(np.concatenate(waiting.pop(person)), float(lattice.squared_norm))
+        return np.where(counted, weight[self.numbers], 0)
+
+
+def _weight(rows: Int8, squared_norm: float) -> int:
+    """Return the steps that each of a person's residuals weighs, at most s/(√m·‖Q‖) of them all."""
+    m = len(rows)
+    least = WEIGHT_STEPS // m  # by the triangle inequality, whatever the rows are
+    if m * squared_norm >= _LARGEST_TRACE:
+        return least
+    wide = rows.astype(np.float64)
+    # QᵀQ has the singular values of Q·Qᵀ, so the same sum of squares, and does not grow with the number of records.
+    products = wide.T @ wide if m > len(wide.T) else wide @ wide.T
+    products = products.astype(np.int64)  # integers below 2⁵³: exact in any order
+    fourth = int(np.square(products).sum())
+    if not fourth:
+        return least  # zeros earn no more than any rows may weigh
+    most = math.sqrt(squared_norm / (m * math.sqrt(fourth)))
+    return max(least, min(WEIGHT_STEPS, int(WEIGHT_STEPS * (1 - _CAUTION) * most)))

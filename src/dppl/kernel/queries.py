@@ -1,13 +1,12 @@
 """What may be asked of private records, and how far one record moves the answer before its noise.
 
 Each class is a query: an integer function of the records, exact in any order of them, whose docstring proves its reach.
-Arguments of an ask are public or released; a query holds for any values of them. The reach is for records that were
-mapped by `Lattice`, whose rows q have the norm s at most (`Lattice.squared_norm` is s²), and of which each is in one
-class. Under replace-one a record leaves and another comes, so any sum moves by at most twice what it moves by under
-add-remove; queries say where they do better. Those marked `whole_persons` move by a whole person (`WholePersons`) as by
-one record: the person's records share one weight, and the docstrings say how. Shapes of what a query is asked at are
-compared with what was declared before a record is looked at, since an error that only some records raise would tell of
-them.
+Arguments of an ask are public or released, and the proof holds for any values of them. Records were mapped by
+`Lattice`, whose rows q have the norm s at most (`Lattice.squared_norm` is s²), and each is in one class. Under
+replace-one a record leaves and another comes, so any sum moves by at most twice what it moves by under add-remove;
+queries say where they do better. Those marked `whole_persons` move by a whole person (`WholePersons`) as by one record:
+the person's records share one weight. Shapes are compared with what was declared before a record is read, since an
+error that only some records raise would tell of them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from dppl.kernel.lattice.kernels import class_sums, gram_matrices, sum_blocks, w
 from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxCurvature, SoftmaxGradient, longest_shortfall
 from dppl.kernel.mechanisms import COINPRESS_SPLITS, CoinPress, Randomness
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
-from dppl.kernel.privacy import Budget, Release
+from dppl.kernel.privacy import Budget
 
 if TYPE_CHECKING:
     from dppl.kernel.records import HeldRecords
@@ -48,18 +47,12 @@ ADD_REMOVE, REPLACE_ONE, WITHIN_CLASS = "add-remove", "replace-one", "replace-on
 class Query(ABC):
     """An exact integer function of records, and how far one record moves it."""
 
-    # What the statement calls it; `self` is the query.
-    words: ClassVar[str] = ""
-    # Whether it reads rows one after another, so that the records must lie in one place.
-    needs_rows: ClassVar[bool] = False
-    # Whether it may be asked several times.
-    repeats: ClassVar[bool] = True
-    # Whether all records of a person together move it as one record does.
-    whole_persons: ClassVar[bool] = False
-    # Whether an answer has entries of its own for each class, which records of that class alone move.
-    per_class: ClassVar[bool] = False
-    # Whether its answer is a selection, which pure DP allows.
-    selects: ClassVar[bool] = False
+    words: ClassVar[str] = ""  # what the statement calls it; `self` is the query
+    needs_rows: ClassVar[bool] = False  # one after another, so that the records must lie in one place
+    repeats: ClassVar[bool] = True  # whether it may be asked several times
+    whole_persons: ClassVar[bool] = False  # whether all records of a person move it as one record does
+    per_class: ClassVar[bool] = False  # whether each class has entries that only its own records move
+    selects: ClassVar[bool] = False  # whether its answer is a selection, which pure DP allows
     # By how much more the square of a sum can move if a record is replaced than if one is added: 4 times in general, 2
     # where two records never add opposite vectors, and not at all where each adds 0 or 1.
     _replaced: ClassVar[int] = 4
@@ -86,10 +79,8 @@ class Query(ABC):
 
         Parameters
         ----------
-        *args
-            None.
-        **released
-            Public or released values.
+        *args, **released
+            Public or released values, by name.
         """
         return released
 
@@ -99,10 +90,8 @@ class Query(ABC):
         Parameters
         ----------
         held : HeldRecords
-        *args
-            None.
-        **at
-            What `checked` returned.
+        *args, **at
+            What `checked` returned, by name.
         """
         raise NotImplementedError
 
@@ -120,27 +109,11 @@ class Query(ABC):
         Parameters
         ----------
         budget : Budget
-            What all asks together cost at most.
         times : int
         relation : {"add-remove", "replace-one", "replace-one within a class"}
             Which records are neighbours.
         """
         return self._noise.within(budget, self.squared_reach(relation), times)
-
-    def describe(self, mechanism: Any, statistic: str, relation: str) -> Release:
-        """Return the entry of the statement.
-
-        Parameters
-        ----------
-        mechanism
-            As `mechanism` returns it.
-        statistic : str
-            What the statement calls the query.
-        relation : str
-            As for `mechanism`.
-        """
-        entry: Release = mechanism.describe(statistic)
-        return entry
 
 
 class OwnAnswer(Query):
@@ -148,12 +121,11 @@ class OwnAnswer(Query):
 
     @abstractmethod
     def answer(self, mechanism: Any, records: Any, source: Randomness, /, *args: Any, **released: Any) -> Any:
-        """Return the answer.
+        """Return the answer, with the noise of `mechanism`.
 
         Parameters
         ----------
         mechanism
-            As `mechanism` returns it: what draws the noise.
         records : Records
         source : Randomness
         *args, **released
@@ -266,9 +238,8 @@ class ClassSums(RowQuery):
     per_class = True
 
     def checked(self, *, classes: NDArray[np.intp] | None = None) -> dict[str, Any]:
-        """Check that no class is named twice, which would be told twice."""
+        """Check that no class is named twice, which would be released twice."""
         if classes is not None:
-            classes = np.asarray(classes)
             inside = np.isin(np.arange(self.n_classes), classes)
             if not np.array_equal(classes, np.flatnonzero(inside)):
                 raise MeasurementError(f"classes must be increasing positions below {self.n_classes}")
@@ -333,12 +304,13 @@ class SoftmaxQuery(RowQuery):
     """A query that is asked at weights of a linear layer, and perhaps at another, released centre."""
 
     def checked(self, *, weights: Any, offsets: Any = None, at: Lattice | None = None) -> dict[str, Any]:
-        """Compare shapes; `at` is the same map about another centre."""
-        return {
-            "lattice": same_norm(at, self.lattice),
-            "weights": shaped("weights", weights, self.n_classes, self.lattice.dim),
-            "offsets": None if offsets is None else shaped("offsets", offsets, self.n_classes),
-        }
+        """Compare shapes; `at` is the same map about another centre, whose rows are no longer than was declared."""
+        lattice = at or self.lattice
+        if lattice.squared_norm != self.lattice.squared_norm or lattice.dim != self.lattice.dim:
+            raise MeasurementError("a query may be asked about another centre, and not for rows of another norm")
+        weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
+        offsets = None if offsets is None else shaped("offsets", offsets, self.n_classes)
+        return {"lattice": lattice, "weights": weights, "offsets": offsets}
 
 
 @dataclass(frozen=True)
@@ -389,10 +361,9 @@ class SoftmaxGradients(SoftmaxQuery):
         self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: Float | None, clip: float
     ) -> Int64:
         """Return it, shape (n_classes, dim), with a column more at the end if there is a constant."""
-        of_records = None if held.persons is None else held.mapped.weights(lattice, held.persons.gradient_weights)
-        return SoftmaxGradient(lattice, bias=self.bias).sum(
-            held.mapped.blocks(lattice), held.codes, weights, offsets, clip=clip, of_records=of_records
-        )
+        blocks, of_records = held.blocks(lattice), held.weights(lattice)
+        kernel = SoftmaxGradient(lattice, bias=self.bias)
+        return kernel.sum(blocks, held.codes, weights, offsets, clip=clip, of_records=of_records)
 
     def mechanism(self, budget: Budget, times: int, relation: str) -> RoundedGaussian | SampledGaussian:
         """Return the noise, that of samples by their own accounting."""
@@ -422,9 +393,8 @@ class LongResiduals(SoftmaxQuery):
 
     def exact(self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: Float, threshold: float) -> Int64:
         """Return it, shape (1,)."""
-        blocks = held.mapped.blocks(lattice)
-        long = SoftmaxGradient(lattice).count_long(blocks, held.codes, weights, offsets, threshold)
-        return np.array([long], np.int64)
+        kernel = SoftmaxGradient(lattice)
+        return np.array([kernel.count_long(held.blocks(lattice), held.codes, weights, offsets, threshold)], np.int64)
 
 
 class SoftmaxCurvatures(SoftmaxQuery):
@@ -447,7 +417,7 @@ class SoftmaxCurvatures(SoftmaxQuery):
 
     def exact(self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: None) -> Int64:
         """Return them, shape (n_classes, dim, dim)."""
-        return SoftmaxCurvature(lattice).sum(held.mapped.blocks(lattice), held.codes, weights)
+        return SoftmaxCurvature(lattice).sum(held.blocks(lattice), held.codes, weights)
 
 
 class Hits(SoftmaxQuery):
@@ -464,7 +434,7 @@ class Hits(SoftmaxQuery):
 
     def exact(self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: Float) -> Int64:
         """Return it, shape (1,)."""
-        right = SoftmaxGradient(lattice).hits(held.mapped.blocks(lattice), held.codes, weights, offsets)
+        right = SoftmaxGradient(lattice).hits(held.blocks(lattice), held.codes, weights, offsets)
         return np.array([right.sum() if held.persons is None else held.persons.right(right)], np.int64)
 
 
@@ -494,8 +464,8 @@ class Shortfalls(SoftmaxQuery):
 
     def exact(self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: None, steps: Int64) -> Int64:
         """Return them, shape (n_classes,)."""
-        blocks = held.mapped.blocks(lattice)
-        return SoftmaxGradient(lattice).shortfalls(blocks, held.codes, weights, shares(held, steps))
+        kernel = SoftmaxGradient(lattice)
+        return kernel.shortfalls(held.blocks(lattice), held.codes, weights, shares(held, steps))
 
 
 @dataclass(frozen=True, eq=False)
@@ -517,9 +487,7 @@ class CoinPressMeans(RowQuery, OwnAnswer):
     def mechanism(self, budget: Budget, times: int, relation: str) -> CoinPress:
         """Return the estimator that spends the budget."""
         if relation != WITHIN_CLASS:
-            raise ParameterError(
-                "CoinPress divides by class sizes, which are public only where neighbours agree in them"
-            )
+            raise ParameterError("CoinPress divides by class sizes, public only where neighbours agree in them")
         return CoinPress.within(budget, self.lattice, self.split)
 
     def answer(self, mechanism: CoinPress, records: Any, source: Randomness, **released: Any) -> Float:
@@ -545,16 +513,7 @@ def on_grid(weights: Float, steps: int) -> Int64:
 
 def shaped(name: str, values: Any, *shape: int) -> Float:
     """Return what a query is asked at in float64, after comparing its shape with the declared one."""
-    found = np.asarray(values, np.float64)
-    if found.shape != shape:
-        raise MeasurementError(f"{name} must have the shape {shape}; got {found.shape}")
-    return found
-
-
-def same_norm(at: Lattice | None, declared: Lattice) -> Lattice:
-    """Return the map that a query is asked at, after seeing that its rows are no longer than was declared."""
-    if at is None:
-        return declared
-    if at.squared_norm != declared.squared_norm or at.dim != declared.dim:
-        raise MeasurementError("a query may be asked about another centre, and not for rows of another norm")
-    return at
+    array = np.asarray(values, np.float64)
+    if array.shape != shape:
+        raise MeasurementError(f"{name} must have the shape {shape}; got {array.shape}")
+    return array

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Hashable, Mapping, Set
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -48,9 +49,7 @@ def checked_inputs(X: Any, y: Any) -> tuple[RowSource, NDArray[Any]]:
 
 
 def as_rows(X: Any, name: str = "X") -> RowSource:
-    """Return `X` as a two-dimensional numeric array, or as it is if it is a table that streams.
-
-    What is sparse, not numeric, complex, not two-dimensional or without columns is refused.
+    """Return `X` as a two-dimensional array of real numbers, or as it is if it is a table that streams.
 
     Only an array, tensor or table of dtype int8 keeps it (and counts as lattice rows); lists and frames become float64.
     Torch tensors share memory with the array where NumPy can read it, and stream otherwise.
@@ -62,67 +61,51 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
     if issparse(X):
         raise TypeError(f"{name} is a sparse matrix, but dense data is required; use its toarray().")
     if is_tensor(X):
-        _check_rows(as_numpy(X.new_empty((0, *X.shape[1:]))), name)
-        table = TensorRows(X)
-        return table if table.streams else as_numpy(X)
-    rows = X if isinstance(X, np.ndarray) and X.dtype != object else _as_floats(X, name)
-    _check_rows(rows, name)
+        table, like = TensorRows(X), as_numpy(X.new_empty((0, *X.shape[1:])))
+        rows: RowSource = table if table.streams else as_numpy(X)
+    else:
+        rows = like = X if isinstance(X, np.ndarray) and X.dtype != object else _as_floats(X, name)
+    if like.dtype.kind == "c":
+        raise InputError(f"Complex data not supported: {name} must be real numbers.")
+    if like.dtype.kind not in "fiub":
+        raise InputError(f"{name} must be real numbers; got an array of another kind ({like.dtype.kind!r}).")
+    if like.ndim != 2:
+        raise InputError(
+            f"Expected 2D array for {name}, shape (n_records, n_features); got {like.ndim}D. Reshape your data, for "
+            "instance with reshape(1, -1) for a single record."
+        )
+    if like.shape[1] == 0:  # the number of rows stays out of the message
+        raise InputError(f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required for {name}.")
     return rows
 
 
-def _check_rows(rows: NDArray[Any], name: str) -> None:
-    if rows.dtype.kind == "c":
-        raise InputError(f"Complex data not supported: {name} must be real numbers.")
-    if rows.dtype.kind not in "fiub":
-        raise InputError(f"{name} must be real numbers; got an array of another kind ({rows.dtype.kind!r}).")
-    if rows.ndim != 2:
-        raise InputError(
-            f"Expected 2D array for {name}, shape (n_records, n_features); got {rows.ndim}D. Reshape your data, for "
-            "instance with reshape(1, -1) for a single record."
-        )
-    if rows.shape[1] == 0:
-        # The number of rows stays out of the message.
-        raise InputError(f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required for {name}.")
-
-
 def refuse_unusable_records(usable: NDArray[np.bool_], y: NDArray[Any], classes: NDArray[Any]) -> None:
-    """Stop a strict fit, by one message whatever is wrong, so that it is one bit that a stop tells."""
+    """Stop a strict fit, by one message whatever is wrong, so that a stop reveals one bit."""
     if not (usable.all() and (class_codes(y, classes, "ignore") >= 0).all()):
         raise InputError(NOT_ALL_USABLE, parameter="strict")
 
 
 def _as_floats(X: Any, name: str) -> NDArray[Any]:
-    rows: NDArray[Any] | None = None
-    try:
+    with suppress(Exception):  # raised below, without one that could quote a value
         rows = np.asarray(X)
-        if rows.dtype.kind != "c":
-            rows = rows.astype(np.float64) if rows.dtype.kind in "fiubO" else None
-    except Exception:
-        rows = None
-    if rows is None:
-        # Raised here and not in the handler, so that no exception that quotes a value stays attached.
-        raise TypeError(
-            f"{name} must be rows of numbers, all of one length; an entry of the argument must be neither a string nor "
-            f"another object, but a number.{_other_columns(X)} dppl.io.read_table reads a path, "
-            "and PrivateClassifier takes images and texts."
-        )
-    return rows
-
-
-def _other_columns(X: Any) -> str:
-    """Name the columns of a frame that its types say are no numbers; the values are not looked at."""
+        if rows.dtype.kind in "fiubO":
+            return rows.astype(np.float64)
+        if rows.dtype.kind == "c":
+            return rows
+    # The columns of a frame whose types say that they are no numbers; the values are not looked at.
     types: Any = getattr(X, "dtypes", None)
     columns = types.items() if hasattr(types, "items") else ()
     others = [repr(name) for name, kind in columns if getattr(kind, "kind", "O") not in "fiub"]
     shown = ", ".join(others[:_COLUMNS_SHOWN]) + (", ..." if len(others) > _COLUMNS_SHOWN else "")
-    return f" Columns of other types: {shown}." if others else ""
+    raise TypeError(
+        f"{name} must be rows of numbers, all of one length; an entry of the argument must be neither a string nor "
+        f"another object, but a number.{f' Columns of other types: {shown}.' if others else ''} dppl.io.read_table "
+        "reads a path, and PrivateClassifier takes images and texts."
+    )
 
 
 def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> NDArray[Any]:
-    """Return `y` as a vector with one label per row: an array in its own dtype, anything else as objects.
-
-    Anything but a vector as long as the rows is refused.
-    """
+    """Return `y` as a vector with one label per row: an array in its own dtype, anything else as objects."""
     if y is None:
         raise InputError(f"requires {names[1]} to be passed, but the target {names[1]} is None.")
     y = as_numpy(y) if is_tensor(y) else y
@@ -152,7 +135,7 @@ def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> N
 
 
 def _as_objects(labels: Any) -> NDArray[Any]:
-    """Return an array of items as they are: NumPy would find one type for all, and look into sequences."""
+    """Return an array of items as they are: NumPy would choose one type for all, and look into sequences."""
     return np.fromiter(labels, object)
 
 
@@ -179,16 +162,15 @@ def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
         raise ParameterError(
             f"classes must be a non-empty list of labels; got {type(classes).__name__} of shape {given.shape}."
         )
-    if given.dtype.kind not in "UOiubf" or (given.dtype.kind == "f" and not np.isfinite(given).all()):
-        raise ParameterError(
-            f"classes must be texts or finite numbers; got {given.dtype} or a number that is not finite."
-        )
-    if given.dtype.kind == "u" and given.max() > np.iinfo(np.int64).max:
-        raise ParameterError("classes must be integers of 64 bits with a sign; no file tells larger ones apart.")
-    if given.dtype == object and not all(isinstance(label, str) for label in given.tolist()):
-        raise ParameterError("classes must be labels of one kind, all texts or all numbers.")
-    # Those that were given: NumPy drops a NUL at the end.
+    # As they were given: NumPy drops a NUL at the end.
     texts = [label for label in np.array(classes, object).tolist() if isinstance(label, str)]
+    fits = given.dtype.kind in "Uib" or (given.dtype == object and len(texts) == len(given))
+    if given.dtype.kind in "fu":  # no file distinguishes larger integers
+        fits = np.isfinite(given).all() and not (given.dtype.kind == "u" and given.max() > np.iinfo(np.int64).max)
+    if not fits:
+        raise ParameterError(
+            f"classes must be texts or finite numbers, integers of 64 bits with a sign, of one kind; got {given.dtype}."
+        )
     if any(re.search("[\0\ud800-\udfff]", text) for text in texts):
         raise ParameterError("classes must be texts without NUL and lone surrogates, which no file can hold.")
     repeated = {key for key, times in Counter(_key(label) for label in given.tolist()).items() if times > 1}
@@ -200,10 +182,9 @@ def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
 def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> Codes:
     """Return the position of each label in the sorted `classes`, -1 for a label outside (with ``"ignore"``).
 
-    With ``"error"`` a label outside is refused by a message that shows neither it nor how many there are. So are float
-    labels where a class is an integer that floats cannot tell from its neighbours.
-
-    Each label is matched by itself, whatever the others are. A number and its text name the same class (1, 1.0, "1").
+    With ``"error"`` the message shows neither it nor how many there are. Float labels are an error where a class is an
+    integer that floats cannot tell from its neighbours. Each label is matched by itself, whatever the others are. A
+    number and its text name the same class (1, 1.0, "1").
     """
     _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
     if y.dtype.kind == "f" and classes.dtype.kind in "iu" and np.abs(classes).max() > _LARGEST_EXACT_FLOAT:
@@ -228,17 +209,16 @@ def codes_of_records(
 ) -> Codes:
     """Return `class_codes` of private records, with -1 for those whose row cannot be used, whatever their label is.
 
-    A row of NaN, infinity or only zeros has no direction. It does not count: that depends on the record
-    alone, and so the records that are left are neighbours where all were. Under replace-one their number is public and
-    must stay, so there such a row counts as a record, and is a row of zeros. Classes that are not among `allowed`
-    positions are treated as labels outside the list.
+    A row of NaN, infinity or only zeros has no direction. It does not count: that depends on the record alone, and so
+    the records that are left are neighbours where all were. Under replace-one their number is public and must stay, so
+    there such a row counts as a record, and is a row of zeros. Classes that are not among `allowed` positions are
+    treated as labels outside the list.
     """
     if adjacency == "replace-one":
         codes = class_codes(y, classes, unknown_labels)
     else:
-        codes = np.full(len(y), -1, np.intp)
-        kept = usable_rows(rows)
-        codes[kept] = class_codes(y[kept], classes, unknown_labels)
+        codes, usable = np.full(len(y), -1, np.intp), usable_rows(rows)
+        codes[usable] = class_codes(y[usable], classes, unknown_labels)
     return codes if allowed is None else within_task(codes, allowed, unknown_labels)
 
 

@@ -1,12 +1,9 @@
 """Private records as integers that add: the seam between what is released and where the records lie.
 
-Before its noise, most of what dppl releases is a sum over records of integers that each record decides by itself: class
-sizes, class sums, Gram matrices, gradients at given weights, hits. So a query is one pure function of records with
-
-    f(all records) = f(first part) + f(second part) + ...
-
-exactly and in any order, because integers add so. It gets `HeldRecords`, which are rows and codes in one process, and
-public parameters or released values, and returns an array of int64; where the records lie, it need not know:
+Before its noise, most of what dppl releases is a sum over records of integers that each record decides by itself. So a
+query is one pure function of records with f(all records) = f(first part) + f(second part) + ..., exactly and in any
+order. It gets `HeldRecords`, which are rows and codes in one process, and public or released values, and returns an
+array of int64. Where the records lie, it need not know:
 
 * `HeldRecords.total` asks the records at hand.
 * `SpreadRecords.total` lets an engine ask each part, which is read there, and adds what comes back by the place of the
@@ -21,12 +18,9 @@ The score of a public row is a sum over all records, so each piece of the public
 kept of it is a tally (`mechanisms.Tally`). `Records.each` applies a function to all records and each of several
 public items. Where an engine does that, each of its processes reads all parts once and keeps their lattice rows.
 
-What needs rows one after another does not fit: means by CoinPress, Poisson samples (their coins are noise, and would be
-tossed elsewhere), and persons whose records lie in several parts. These fits refuse tables in parts before anything is
-charged.
-
-A fit that stops after its charge leaves the charge: sums without noise are kept nowhere, so there is nothing to go on
-from, and a second fit is a second release.
+What needs rows one after another refuses tables in parts before anything is charged: means by CoinPress, Poisson
+samples (their coins are noise, and would be tossed elsewhere), and persons whose records lie in several parts. A fit
+that stops after its charge leaves the charge: sums without noise are kept nowhere, so a second fit is a second release.
 """
 
 from __future__ import annotations
@@ -43,11 +37,12 @@ from numpy.typing import NDArray
 from dppl.engines import Engine, InProcess
 from dppl.errors import EngineError, InputError, ParameterError
 from dppl.kernel import persons, reading
-from dppl.kernel.lattice import RowSource, iter_blocks, take_rows, usable_rows
-from dppl.kernel.lattice.stream import Mapped, Sampled
+from dppl.kernel.lattice import Lattice, RowSource, iter_blocks, take_rows, usable_rows
+from dppl.kernel.lattice.lattice import Int8
+from dppl.kernel.lattice.stream import LatticeRows
+from dppl.kernel.persons import WholePersons
 from dppl.kernel.queries import Query
 from dppl.kernel.reading import Codes
-from dppl.kernel.whole_persons import WholePersons
 
 Int64 = NDArray[np.int64]
 Item = TypeVar("Item")
@@ -69,44 +64,44 @@ class Part(Protocol):
 class Parted(Protocol):
     """A labelled table in parts (`dppl.io.PartedTable` is one)."""
 
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """What the table says of itself."""
-
-    @property
-    def parts(self) -> Sequence[Part]:
-        """The parts, at least one; each record is in one of them."""
-
-    @property
-    def labelled(self) -> bool:
-        """Whether the parts hold labels."""
-
-    @property
-    def n_features(self) -> int:
-        """Width of the rows."""
-
-    @property
-    def engine(self) -> Engine:
-        """Where the parts are read and summed."""
+    metadata: Mapping[str, str]  # what the table says of itself
+    parts: Sequence[Part]  # at least one; each record is in one of them
+    labelled: bool  # whether the parts hold labels
+    n_features: int
+    engine: Engine  # where the parts are read and summed
 
 
 @dataclass(slots=True, eq=False)
 class HeldRecords:
-    """Records in this process: all of them, or those of a part where it is read.
-
-    `each` is for selections among public rows, which are scored piece by piece.
-    """
+    """Records in this process: all of them, or those of a part where it is read."""
 
     rows: RowSource  # shape (n, d)
-    codes: Codes  # shape (n,); class of each record; -1 leaves it out
+    codes: Codes  # shape (n,); class of each record; -1 for those that do not count
     persons: WholePersons | None = None  # whose they are, where persons enter with all of their records
     stream: Any = field(default=None, repr=False)  # what a stream keeps of earlier tasks (`dppl.kernel.streams`)
-    mapped: Mapped = field(init=False, repr=False)  # the lattice rows, for queries that are asked often
     by_class: Any = field(default=None, init=False, repr=False)  # the lattice rows as selections have them
+    _mapped: LatticeRows | None = field(default=None, init=False, repr=False)  # of the last lattice
+    _whole: tuple[HeldRecords, NDArray[np.bool_]] | None = field(default=None, init=False, repr=False)  # of a sample
 
-    def __post_init__(self) -> None:
-        # A person's weight is that of the rows of one pass, so passes are compared.
-        self.mapped = Mapped(self.rows, compared=self.persons is not None)
+    def blocks(self, lattice: Lattice) -> Iterable[Int8]:
+        """Return the lattice rows in blocks, for queries that are asked often; those of the last lattice are kept."""
+        if self._whole is not None:
+            whole, mask = self._whole
+            return _masked(whole.blocks(lattice), mask)
+        if self._mapped is None or self._mapped.lattice.name() != lattice.name():
+            # A person's weight is that of the rows of one pass, so passes are compared.
+            self._mapped = LatticeRows(lattice, self.rows, compared=self.persons is not None)
+        return self._mapped
+
+    def weights(self, lattice: Lattice) -> Int64 | None:
+        """Return what each record weighs in a gradient, where persons enter with all of their records."""
+        if self.persons is None:
+            return None
+        rows = self.blocks(lattice)
+        assert isinstance(rows, LatticeRows)  # samples of whole persons are refused
+        if rows.weights is None:
+            rows.weights = self.persons.gradient_weights(rows, lattice)
+        return rows.weights
 
     def total(self, query: Query, **released: Any) -> Int64:
         """Return the value of a query of these records."""
@@ -118,25 +113,27 @@ class HeldRecords:
         """Yield what `function` yields of these records and each of the items, with the place of the item."""
         yield from ((place, value) for place, item in enumerate(items) for value in function(self, item))
 
-    def taken(self, mask: NDArray[np.bool_] | None = None) -> HeldRecords:
-        """Return some of the records, or all of them, of which nothing is kept yet."""
-        if mask is None:
-            return HeldRecords(self.rows, self.codes)
+    def taken(self, mask: NDArray[np.bool_]) -> HeldRecords:
+        """Return a copy of some of the records."""
         return HeldRecords(take_rows(self.rows, np.flatnonzero(mask)), self.codes[mask])
 
     def sampled(self, mask: NDArray[np.bool_]) -> HeldRecords:
         """Return the records of one sample, for one pass over their lattice rows."""
         sample = HeldRecords(self.rows, self.codes[mask])
-        sample.mapped = Sampled(self.mapped, mask)
+        sample._whole = self, mask
         return sample
+
+
+def _masked(blocks: Iterable[Int8], mask: NDArray[np.bool_]) -> Iterator[Int8]:
+    start = 0
+    for block in blocks:
+        yield block[mask[start : start + len(block)]]
+        start += len(block)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpreadRecords:
-    """Records in parts that an engine reads.
-
-    A process that reads parts keeps the lattice rows of the first, up to a gibibyte, for the passes of one fit.
-    """
+    """Records in parts that an engine reads, in processes that keep the first of them for the passes of one fit."""
 
     parts: Sequence[Part]
     engine: Engine
@@ -145,20 +142,20 @@ class SpreadRecords:
 
     def close(self) -> None:
         """Forget what this process kept of the parts."""
-        _KEPT.clear()
+        _CACHE.clear()
 
     def total(self, query: Query, **released: Any) -> Int64:
         """Return the sum of the values of a query of each part."""
-        of_part = partial(self.reader.total, query, query.checked(**released))
-        totals = once_each(self.engine, of_part, list(enumerate(self.parts)))
+        add_up = partial(self.reader.total, query, query.checked(**released))
+        totals = once_each(self.engine, add_up, list(enumerate(self.parts)))
         return reduce(np.add, (total for _, total in totals))
 
     def each(
         self, function: Callable[[HeldRecords, Item], Iterable[Value]], items: Sequence[Item]
     ) -> Iterator[tuple[int, Value]]:
-        """Yield what `function` yields of all parts and each of the items, with the place of the item."""
-        of_item = partial(self.reader.values, tuple(self.parts), function)
-        for place, values in once_each(self.engine, of_item, items):
+        """Yield what `function` yields of all records and each of the items, with the place of the item."""
+        apply = partial(self.reader.values, tuple(self.parts), function)
+        for place, values in once_each(self.engine, apply, items):
             yield from ((place, value) for value in values)
 
 
@@ -180,66 +177,52 @@ class PartReader:
         """Return the value of a query of the records of one part."""
         place, part = item
         with np.errstate(all="ignore"):  # numbers that leave the range of floats belong to single rows
-            return query.exact(self._kept(place, [part]), **at)
+            return query.exact(self._records(place, [part]), **at)
 
     def values(
         self, parts: Sequence[Part], function: Callable[[HeldRecords, Item], Iterable[Value]], item: Item
     ) -> list[Value]:
         """Return what a function yields of the records of all parts and one item."""
         with np.errstate(all="ignore"):
-            return list(function(self._kept(_ALL, parts), item))
+            return list(function(self._records(_ALL, parts), item))
 
-    def _kept(self, place: int, parts: Sequence[Part]) -> HeldRecords:
-        """Read parts, or return them if they are kept; the first are, as all come again in the same order.
-
-        Fits in other threads may take away what is kept, which is read again then.
-        """
-        if any(other != self.fit for other, _ in list(_KEPT)):
-            _KEPT.clear()
-        held = _KEPT.get((self.fit, place))
+    def _records(self, place: int, parts: Sequence[Part]) -> HeldRecords:
+        """Read parts and code their labels, or take them from the cache, which fits in other threads may clear."""
+        if any(other != self.fit for other, _ in list(_CACHE)):
+            _CACHE.clear()
+        held = _CACHE.get((self.fit, place))
         if held is None:
-            held = self._read(parts)
-            # A byte a number: what their lattice rows take.
-            sizes = [len(one.codes) * int(one.rows.shape[1]) for one in (held, *list(_KEPT.values()))]
-            if place == _ALL or sum(sizes) <= _KEPT_BYTES:
-                _KEPT[self.fit, place] = held
+            rows, codes = [], []
+            for part in parts:
+                few, labels = reading.checked_inputs(*part.read())
+                rules = self.classes, self.unknown_labels, self.adjacency, self.allowed
+                codes.append(reading.codes_of_records(few, labels, *rules))
+                rows.append(few)
+            held = HeldRecords(rows[0] if len(rows) == 1 else _Chain(rows), np.concatenate(codes))
+            # A byte a number: what their lattice rows take. The first are kept, as all come in the same order.
+            sizes = [len(one.codes) * int(one.rows.shape[1]) for one in (held, *list(_CACHE.values()))]
+            if place == _ALL or sum(sizes) <= _CACHE_BYTES:
+                _CACHE[self.fit, place] = held
         return held
 
-    def _read(self, parts: Sequence[Part]) -> HeldRecords:
-        """Read parts and code their labels, as a fit does with all records."""
-        rows, codes = [], []
-        for part in parts:
-            few, labels = reading.checked_inputs(*part.read())
-            rows.append(few)
-            codes.append(
-                reading.codes_of_records(few, labels, self.classes, self.unknown_labels, self.adjacency, self.allowed)
-            )
-        return HeldRecords(rows[0] if len(rows) == 1 else _Chain(tuple(rows)), np.concatenate(codes))
 
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Chain:
     """Rows of several sources, one after the other."""
 
-    sources: tuple[RowSource, ...]
+    def __init__(self, sources: Sequence[RowSource]) -> None:
+        self._sources = sources
+        self.shape = sum(source.shape[0] for source in sources), sources[0].shape[1]
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return sum(source.shape[0] for source in self.sources), self.sources[0].shape[1]
-
-    def fragments(self) -> tuple[RowSource, ...]:
-        return self.sources
+    def fragments(self) -> Sequence[RowSource]:
+        return self._sources
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
-        for source in self.sources:
+        for source in self._sources:
             yield from iter_blocks(source, size)
 
 
 def once_each(engine: Engine, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
-    """Yield what an engine yields; a part that counted twice would move sums further than noise is made for.
-
-    So an item that has not exactly one value is an error.
-    """
+    """Yield one value an item, or raise: a part that counted twice would move sums further than noise is made for."""
     missing = set(range(len(items)))
     for place, value in engine.each(function, items):
         if place not in missing:
@@ -260,19 +243,19 @@ def pieces(public: RowSource) -> list[RowSource]:
             room = _PIECE_ROWS
         runs[-1].append(fragment)
         room -= fragment.shape[0]
-    return [_Chain(tuple(run)) for run in runs]
+    return [_Chain(run) for run in runs]
 
 
-# What this process keeps of the parts of one fit, by a name that no other fit has, in whatever thread or process it
-# runs, and their places. All of them at once are kept whatever their size, since each task needs them.
-_KEPT: dict[tuple[str, int], HeldRecords] = {}
-_KEPT_BYTES = 1 << 30
+# The parts of one fit, by a name that no other fit has, in whatever thread or process it runs, and by their places.
+# All of them at once are kept whatever their size, since each task needs them.
+_CACHE: dict[tuple[str, int], HeldRecords] = {}
+_CACHE_BYTES = 1 << 30
 _ALL = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateTable:
-    """What a fit was given in one place: of rows, labels and ids nothing but shapes and kinds has been looked at."""
+    """What a fit was given in one place: of rows, labels and ids only shapes and kinds have been looked at."""
 
     rows: RowSource
     labels: NDArray[Any]
@@ -302,7 +285,7 @@ class PrivateTable:
     ) -> HeldRecords:
         """Read rows, labels and ids: from here on values are private, and only queries see them.
 
-        Codes of classes outside `allowed` are as those of no class. `stream` is what a stream keeps of earlier tasks.
+        Classes outside `allowed` are treated as labels of no class.
         """
         rows, whole = self.rows, None
         codes = reading.codes_of_records(rows, self.labels, classes, unknown_labels, adjacency, allowed)
@@ -318,7 +301,7 @@ class PrivateTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateParts:
-    """A labelled table in parts that a fit was given, of which only sums come back to this process."""
+    """A labelled table in parts, of which only sums come back to this process."""
 
     parts: Sequence[Part]
     n_features: int
@@ -342,7 +325,7 @@ class PrivateParts:
 
 
 def private_data(X: Any, y: Any, groups: Any = None, *, max_classes: int | None = None) -> PrivateTable | PrivateParts:
-    """Take what a fit was given; whatever has the wrong shape or kind is refused, and no value is looked at."""
+    """Check the shapes and kinds of what a fit was given, and look at no value."""
     if not isinstance(X, Parted):
         rows, labels = reading.checked_inputs(X, y)
         return PrivateTable(rows, labels, persons.ids_of_fit(groups, rows, max_classes))

@@ -23,7 +23,7 @@ from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, each_utilit
 from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.mechanisms import ExponentialMechanism, Randomness, Tally
 from dppl.kernel.mechanisms.exponential import Wanted
-from dppl.kernel.privacy import Budget, Release
+from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import OwnAnswer
 from dppl.kernel.reading import Codes
 from dppl.kernel.records import HeldRecords, Records, pieces
@@ -73,13 +73,13 @@ class Selection(OwnAnswer):
         """Return the selection that the budget allows."""
         return ExponentialMechanism.within(budget, self.clip.sensitivity, self.n_selected, adjacency=relation)
 
-    def describe(self, mechanism: ExponentialMechanism, statistic: str, relation: str) -> Release:
-        """Return the entry of the statement."""
-        return mechanism.describe(statistic, adjacency=relation)
-
     def answer(self, mechanism: Any, records: Records, source: Randomness, *, public: RowSource) -> Int64:
         """Return positions among the public rows, shape (n_classes, n_selected)."""
-        scores = _Scores.of(public.shape[0], self.lattice, self.n_classes, self.clip, mechanism)
+        empty = mechanism.tally(np.empty((self.n_classes, 0), np.int64))
+        # A tally takes the same memory for few rows as for many.
+        n_parts = max(1, _TALLY_BYTES // (4 * empty.counts.size + empty.best.nbytes))
+        part_rows = PUBLIC_ROWS * math.ceil(public.shape[0] / (PUBLIC_ROWS * n_parts))
+        scores = _Scores(self.lattice, self.n_classes, self.clip, mechanism, empty, part_rows)
         # Where parts are read, tasks read the files of public rows, too.
         pool = _PublicPool(records, (public,) if isinstance(records, HeldRecords) else pieces(public), scores)
         selected: Int64 = mechanism.select_each(pool.tallies(), pool.look, source)
@@ -128,19 +128,18 @@ class _PublicPool:
 
     def tallies(self) -> list[Tally]:
         """Return one for each part."""
-        found = dict(self._records.each(self._scores.tallies, self._pieces))
-        places = range(len(self._pieces))
-        self._hashes = [found[place][1] for place in places]
-        return [tally for place in places for tally in found[place][0]]
+        pieces = dict(self._records.each(self._scores.tallies, self._pieces))
+        tallies, self._hashes = zip(*(pieces[place] for place in range(len(pieces))), strict=True)
+        return [tally for parts in tallies for tally in parts]
 
     def look(self, wanted: Wanted) -> Iterator[tuple[int, int, Int64, Int64]]:
-        """Yield what `ExponentialMechanism.select_each` wants to see again, in one pass over pieces that hold it."""
-        of_pieces: dict[int, Wanted] = {}
+        """Yield what `ExponentialMechanism.select_each` looks at again, in one pass over its pieces."""
+        by_piece: dict[int, Wanted] = {}
         for part, classes in wanted.items():
             place = bisect_right(self._first_parts, part) - 1
-            of_pieces.setdefault(place, {})[part - self._first_parts[place]] = classes
-        places = list(of_pieces)
-        items = [(self._pieces[place], of_pieces[place], self._hashes[place]) for place in places]
+            by_piece.setdefault(place, {})[part - self._first_parts[place]] = classes
+        places = list(by_piece)
+        items = [(self._pieces[place], by_piece[place], self._hashes[place]) for place in places]
         for item, (code, part, few, positions) in self._records.each(self._scores.look, items):
             place = places[item]
             yield code, part + self._first_parts[place], few, positions + self._first_rows[place]
@@ -154,17 +153,8 @@ class _Scores:
     n_classes: int
     clip: SimilarityClip
     mechanism: ExponentialMechanism
+    empty: Tally
     part_rows: int
-
-    @classmethod
-    def of(
-        cls, n_public: int, lattice: Lattice, n_classes: int, clip: SimilarityClip, mechanism: ExponentialMechanism
-    ) -> _Scores:
-        empty = mechanism.tally(np.empty((n_classes, 0), np.int64))
-        # A tally takes the same memory for few rows as for many.
-        n_parts = max(1, _TALLY_BYTES // (4 * empty.counts.size + empty.best.nbytes))
-        part_rows = PUBLIC_ROWS * math.ceil(n_public / (PUBLIC_ROWS * n_parts))
-        return cls(lattice, n_classes, clip, mechanism, part_rows)
 
     def n_parts(self, rows: int) -> int:
         return math.ceil(rows / self.part_rows)
@@ -172,8 +162,7 @@ class _Scores:
     def tallies(self, records: HeldRecords, piece: RowSource) -> Iterator[tuple[list[Tally], list[bytes]]]:
         """Yield the tallies of the parts of a piece, and hashes of their lattice rows."""
         private, n_public = self._by_class(records), piece.shape[0]
-        empty = self.mechanism.tally(np.empty((self.n_classes, 0), np.int64))
-        parts, lock = [empty] * self.n_parts(n_public), Lock()
+        parts, lock = [self.empty] * self.n_parts(n_public), Lock()
 
         def count(start: int, block: Int8, few: Int64) -> None:
             usable, part = _usable(block), start // self.part_rows
@@ -193,8 +182,8 @@ class _Scores:
     ) -> Iterator[tuple[int, int, Int64, Int64]]:
         """Yield what is sought in a piece; parts and positions are those within it.
 
-        Rows, public or private, that are not those of the tallies are refused. Scores of others would not be those that
-        the draw was made by, and which candidate has them would tell the draw's private bins.
+        It is an error if rows, public or private, changed: the draw was made by other scores, and which candidate has
+        the new ones would reveal its private bins.
         """
         piece, wanted, before = item
         private = self._by_class(records)

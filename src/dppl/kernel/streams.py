@@ -106,9 +106,9 @@ class CorrelatedClassSums(ClassSums, OwnAnswer):
         """
         exact, state = records.total(self, **released), records.stream
         none = BinSums(np.zeros((0, *exact.shape), np.int64), np.zeros((0, *exact.shape)))  # before the first task
-        kept = none if state is None or state.sums is None else state.sums
+        before = none if state is None or state.sums is None else state.sums
         row = factors.factor(self.noise, self.max_tasks).rows[self.number - 1]
-        later, estimate = kept.after(row, exact, mechanism, source)
+        later, estimate = before.after(row, exact, mechanism, source)
         if state is not None:
             state.later = later
         return estimate
@@ -116,19 +116,15 @@ class CorrelatedClassSums(ClassSums, OwnAnswer):
 
 def fingerprint(model: Any) -> str:
     """Return a hash of all that a model released, which later versions of dppl do not change."""
-    parts = sha256()
+    digest = sha256()
     for name, tensor in sorted(model._tensors().items()):
-        parts.update(f"{name} {tensor.dtype} {tensor.shape} ".encode() + np.ascontiguousarray(tensor).tobytes())
-    return parts.hexdigest()
+        digest.update(f"{name} {tensor.dtype} {tensor.shape} ".encode() + np.ascontiguousarray(tensor).tobytes())
+    return digest.hexdigest()
 
 
 @contextmanager
 def opened(path: str | os.PathLike[str], model: Any, n_tasks: int) -> Iterator[StateFile]:
-    """Read the state that goes with a model, and keep other processes from it meanwhile.
-
-    `model` is None before the first task. A file that is missing, damaged, of another model, or there before the first
-    task is refused.
-    """
+    """Read the state that goes with a model, None before the first task, and keep other processes from it."""
     path = Path(os.path.realpath(path))  # what a link leads to is replaced, and not the link
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {path.parent} for the state {path.name}.")
@@ -162,13 +158,6 @@ def recover(state: str | os.PathLike[str], model: str | os.PathLike[str], *, ove
         Where the model goes.
     overwrite : bool, default=False
         Whether an existing file, such as the model before the crash, may be replaced.
-
-    Raises
-    ------
-    FileExistsError
-        If the file exists and `overwrite` is False.
-    InputError
-        If `state` is missing or damaged.
     """
     state = Path(os.path.realpath(state))
     if not state.is_file():
@@ -184,9 +173,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
         with safe_open(path, framework="numpy") as file:
             description = json.loads(file.metadata()[_KEY])
-            kept = {name: description[name] for name in ("format", "n_tasks", "model")}
-            if kept["format"] == _FORMAT and isinstance(kept["n_tasks"], int):
-                return kept, {name: file.get_tensor(name) for name in ("exact", "noisy", "model")}
+            if description["format"] == _FORMAT and isinstance(description["n_tasks"], int) and description["model"]:
+                return description, {name: file.get_tensor(name) for name in ("exact", "noisy", "model")}
     except Exception:  # a damaged file may raise anything, and messages could show what is in it
         pass
     raise InputError(f"{path} is damaged, of a later version of dppl, or not the state of a stream. {_START_AGAIN}")
@@ -195,10 +183,10 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 def _check(path: Path, description: dict[str, Any], expected: str, n_tasks: int) -> None:
     if description["model"] == expected:
         return
-    kept, what, hint = description["n_tasks"], "it is that of another stream", _START_AGAIN
-    if kept < n_tasks:
-        what = f"it is that after task {kept}, and the model is the one after task {n_tasks}: it was rolled back"
-    elif kept > n_tasks:
-        what = f"it goes with the model after task {kept}, and this is the one after task {n_tasks}"
+    task, what, hint = description["n_tasks"], "it is the state of another stream", _START_AGAIN
+    if task < n_tasks:
+        what = f"it is the state after task {task}, and the model is the one after task {n_tasks}: it was rolled back"
+    elif task > n_tasks:
+        what = f"it goes with the model after task {task}, and this is the one after task {n_tasks}"
         hint = "If that model was not saved, dppl.continual.recover(state, model, overwrite=True) writes it."
     raise InputError(f"{path} is not the state of this model: {what}. {hint}")

@@ -26,7 +26,7 @@ from dppl.kernel.lattice import Lattice, RowSource
 from dppl.kernel.lattice.lattice import LARGEST, Int8
 from dppl.kernel.lattice.residuals import Int64, SoftmaxGradient
 from dppl.kernel.mechanisms import Randomness
-from dppl.kernel.privacy import Budget, Release
+from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import OwnAnswer, Query, answered
 from dppl.kernel.records import HeldRecords, Records
 
@@ -161,10 +161,6 @@ class Projected(OwnAnswer):
     def mechanism(self, budget: Budget, times: int, relation: str) -> Any:
         """Return the query's mechanism."""
         return self.query.mechanism(budget, times, relation)
-
-    def describe(self, mechanism: Any, statistic: str, relation: str) -> Release:
-        """As the query does."""
-        return self.query.describe(mechanism, statistic, relation)
 
     def exact(self, records: Records, *, projection: IntegerProjection, **released: Any) -> NDArray[np.int64]:
         """Return the query's value of projected rows."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import Lattice, iter_blocks, residuals, stream
 from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient
-from dppl.kernel.lattice.stream import gradient_blocks
+from dppl.kernel.lattice.stream import LatticeRows
 
 DIM = 6
 
@@ -226,14 +226,14 @@ def test_a_record_changes_shortfalls_by_its_own_part_and_no_more_than_the_grid(c
 
 
 def test_the_neighbour_test_notices_probabilities_in_place_of_shortfalls(monkeypatch):
-    whole = residuals._shortfalls
+    whole = residuals._residuals
 
-    def probabilities(logits, codes):
-        columns, _ = whole(logits, codes)
+    def probabilities(logits, codes, *, shortfalls):
+        columns, _ = whole(logits, codes, shortfalls=shortfalls)
         columns -= np.float32(1 / len(columns))
         return columns, np.zeros(columns.shape[1], np.float32)
 
-    monkeypatch.setattr(residuals, "_shortfalls", probabilities)
+    monkeypatch.setattr(residuals, "_residuals", probabilities)
     monkeypatch.setattr(residuals, "_on_grid", lambda p, _, clip: np.trunc(p.astype(float) * RESOLUTION / clip))
     inner = test_a_record_changes_shortfalls_by_its_own_part_and_no_more_than_the_grid.hypothesis.inner_test
     with pytest.raises(AssertionError):
@@ -280,11 +280,11 @@ def test_rows_come_again_and_again(tmp_path):
     gradient = SoftmaxGradient(lattice)
     expected = gradient.sum([lattice.transform(X)], codes, weights, offsets)
     for source in (X, Table(X), np.load(tmp_path / "x.npy", mmap_mode="r")):
-        blocks = gradient_blocks(lattice, source)
+        blocks = LatticeRows(lattice, source)
         for _ in range(2):
             assert (gradient.sum(blocks, codes, weights, offsets) == expected).all()
-    assert isinstance(gradient_blocks(lattice, X), list)
-    assert not isinstance(gradient_blocks(lattice, Table(X)), list)
+    assert LatticeRows(lattice, X)._n_cached == 50
+    assert not LatticeRows(lattice, Table(X))._n_cached
 
 
 @pytest.mark.parametrize("room", [0, 6, 7, 20, 49, 50, 10**6])
@@ -295,8 +295,8 @@ def test_only_rows_beyond_those_that_are_kept_are_mapped_again(room, monkeypatch
     expected = gradient.sum([lattice.transform(X)], codes, weights, offsets)
     whole, mapped = Lattice.transform, []
     monkeypatch.setattr(Lattice, "transform", lambda self, rows: mapped.append(len(rows)) or whole(self, rows))
-    monkeypatch.setattr(stream, "_KEPT_BYTES", room * DIM)
-    blocks = gradient_blocks(lattice, Table(X))
+    monkeypatch.setattr(stream, "_CACHE_BYTES", room * DIM)
+    blocks = LatticeRows(lattice, Table(X))
     kept = 50 if room >= 50 else room // 7 * 7  # the table comes in blocks of seven
     next(iter(blocks))  # a pass that is given up
     for times in range(3):
@@ -304,7 +304,7 @@ def test_only_rows_beyond_those_that_are_kept_are_mapped_again(room, monkeypatch
         assert (gradient.sum(blocks, codes, weights, offsets) == expected).all()
         assert sum(mapped) == 50 - (kept if times else min(kept, 7))
     if kept:  # other rows in their place would be noticed
-        blocks._kept[0] = -blocks._kept[0]
+        blocks._cache[0] = -blocks._cache[0]
         assert (gradient.sum(blocks, codes, weights, offsets) != expected).any()
 
 
@@ -313,9 +313,9 @@ def test_a_pass_over_other_rows_ends_with_an_error_where_passes_are_compared(roo
     lattice, _, codes, weights, offsets = problem(6, 50, DIM, 3)
     np.save(tmp_path / "x.npy", np.random.default_rng(7).normal(size=(50, DIM)))
     X = np.load(tmp_path / "x.npy", mmap_mode="r+")
-    monkeypatch.setattr(stream, "_KEPT_BYTES", room * DIM)
+    monkeypatch.setattr(stream, "_CACHE_BYTES", room * DIM)
     gradient = SoftmaxGradient(lattice)
-    compared, others = (gradient_blocks(lattice, Table(X), compared=compared) for compared in (True, False))
+    compared, others = (LatticeRows(lattice, Table(X), compared=compared) for compared in (True, False))
     next(iter(compared))  # a pass that is given up
     sums = [gradient.sum(blocks, codes, weights, offsets) for blocks in (compared, compared, others)]
     assert all((one == sums[0]).all() for one in sums)

@@ -9,7 +9,7 @@ from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.lattice import lattice as lattice_module
 from dppl.kernel.lattice.kernels import SimilarityClip, gram_matrices, utilities
 from dppl.kernel.lattice.residuals import SoftmaxGradient
-from dppl.kernel.lattice.threads import for_each_block, in_order, one_thread_each, workers
+from dppl.kernel.lattice.threads import for_each_block, in_order, one_thread_each
 
 
 def everything():
@@ -121,14 +121,13 @@ def threads_of_blas():
 def test_overlapping_work_leaves_blas_as_it_was():
     """The first to come is the first to leave: a limit that each puts back by itself would stay at one thread."""
     with threadpool_limits(3):
-        first, second = workers(2), workers(2)
-        first.__enter__()
-        second.__enter__()
+        first, second = (in_order(abs, iter(range(100))) for _ in range(2))
+        assert next(first) == next(second) == 0
         assert threads_of_blas() == 1
         assert one_thread_each.n_threads() == 3
-        first.__exit__(None, None, None)
+        first.close()
         assert threads_of_blas() == 1
-        second.__exit__(None, None, None)
+        second.close()
         assert threads_of_blas() == 3
 
 
@@ -147,9 +146,10 @@ def test_torch_has_one_thread_in_a_worker_and_its_own_outside():
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        with workers(2) as pool:
-            assert pool.submit(torch.get_num_threads).result() == 1
-            assert torch.get_num_threads() == 3
+        with threadpool_limits(2, user_api="blas"):
+            for threads in in_order(lambda _: torch.get_num_threads(), range(4)):
+                assert threads == 1
+                assert torch.get_num_threads() == 3
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)

@@ -70,7 +70,7 @@ def test_the_shares_never_cost_more_than_the_budget():
         @classmethod
         def within(cls, budget, squared_sensitivity):
             mechanism = super().within(budget, squared_sensitivity)
-            spent.append(Fraction(mechanism.cost["mu"]) ** 2)
+            spent.append(Fraction(mechanism.describe("").cost["mu"]) ** 2)
             return mechanism
 
     original, coinpress.RoundedGaussian = coinpress.RoundedGaussian, Watched

@@ -72,7 +72,7 @@ def test_the_law_agrees_with_opendp_under_zcdp():
     assert stats.chi2_contingency([drawn[kept], mine[kept]]).pvalue >= ALARM
     sharper = draw_counts(ExponentialMechanism(epsilon=1.4, sensitivity=7), UTILITIES, 4000)
     assert stats.chi2_contingency([drawn[kept], sharper[kept]]).pvalue < ALARM
-    assert mechanism.describe("", adjacency="add-remove").cost["rho"] == pytest.approx(theirs.map(7), rel=1e-9)
+    assert mechanism.describe("").cost["rho"] == pytest.approx(theirs.map(7), rel=1e-9)
 
 
 def set_probabilities(utilities, size, epsilon, sensitivity):
@@ -137,7 +137,7 @@ def best_tests(before, after):
 def test_no_test_for_a_record_is_better_than_the_stated_curves(case):
     """Every set, in balls; between these tests both curves are concave, and randomised tests straight."""
     utilities, added, size, epsilon = case
-    stated = ExponentialMechanism(epsilon=epsilon, sensitivity=4, size=size).describe("rows", adjacency="add-remove")
+    stated = ExponentialMechanism(epsilon=epsilon, sensitivity=4, size=size).describe("rows")
     with ctx.workprec(160):
         before, after = (
             enclosed_set_probabilities(np.array(u), size, epsilon, 4)
@@ -150,7 +150,7 @@ def test_no_test_for_a_record_is_better_than_the_stated_curves(case):
 
 def test_the_stated_curves_are_met_and_smaller_ones_would_not_hold():
     """Of two candidates one grows, from half the sensitivity below the other to as much above it."""
-    stated = ExponentialMechanism(epsilon=1.0, sensitivity=4).describe("rows", adjacency="add-remove")
+    stated = ExponentialMechanism(epsilon=1.0, sensitivity=4).describe("rows")
     with ctx.workprec(160):
         laws = (enclosed_set_probabilities(np.array(u), 1, 1.0, 4) for u in ([0, 2], [4, 2]))
         ((level, power),) = best_tests(*laws)
@@ -457,17 +457,17 @@ def test_budgets_buy_their_epsilon():
     assert ExponentialMechanism.within(ApproxDP(2.0, 1e-6), 5).epsilon == 2.0
     mechanism = ExponentialMechanism.within(ZCDP(0.5), 5)
     assert mechanism.epsilon == pytest.approx(2.0)
-    assert mechanism.describe("", adjacency="add-remove").cost["rho"] <= 0.5
+    assert mechanism.describe("").cost["rho"] <= 0.5
     mechanism = ExponentialMechanism.within(GaussianDP(1.0), 5)
     assert mechanism.epsilon == pytest.approx(2 * np.log(stats.norm.cdf(0.5) / stats.norm.cdf(-0.5)))
-    assert 1 - 1e-12 < mechanism.describe("rows", adjacency="add-remove").cost["mu"] <= 1.0
+    assert 1 - 1e-12 < mechanism.describe("rows").cost["mu"] <= 1.0
 
 
 def test_the_entry_of_the_guarantee_knows_the_adjacency():
     mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=5, size=3)
     # mu = 2·Phi⁻¹(1/(1 + e^(-epsilon/2))), which scipy knows to many digits.
     mu = [2 * stats.norm.ppf(1 / (1 + np.exp(-epsilon / 2))) for epsilon in (1.0, 2.0)]
-    once, twice = (mechanism.describe("rows", adjacency=name).cost for name in ("add-remove", "replace-one"))
+    once, twice = (replace(mechanism, adjacency=name).describe("rows").cost for name in ("add-remove", "replace-one"))
     assert once == {"epsilon": 1.0, "mu": pytest.approx(mu[0], rel=1e-14), "rho": 0.125}
     assert twice == {"epsilon": 2.0, "mu": pytest.approx(mu[1], rel=1e-14), "rho": 0.5}
 

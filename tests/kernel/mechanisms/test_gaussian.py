@@ -47,7 +47,7 @@ def renyi_divergence(order, shift, std):
 def test_neighbours_diverge_by_less_than_rho(order, rho, shift):
     """By less: rounding loses a share of about 1/(12·sigma²), here 3e-4 and more, far beyond the errors of floats."""
     mechanism = RoundedGaussian.within(ZCDP(rho), Fraction(shift**2))
-    assert mechanism.cost["rho"] <= rho
+    assert mechanism.describe("").cost["rho"] <= rho
     assert renyi_divergence(order, shift, mechanism.noise_std) < order * rho
     # The control: nine tenths of the noise break the bound, so the test can see a fault.
     assert renyi_divergence(order, shift, 0.9 * mechanism.noise_std) > order * rho
@@ -73,12 +73,12 @@ def test_no_test_of_one_integer_is_better_than_stated(shift, mu, where):
     At the levels of these tests the release is exactly as loud as continuous noise, so the bound is met closely.
     """
     mechanism = RoundedGaussian.within(GaussianDP(mu), Fraction(shift**2))
-    assert mechanism.cost["mu"] <= mu
+    assert mechanism.describe("").cost["mu"] <= mu
     k = round(shift / 2 + where * mechanism.noise_std)
-    power, bound = power_and_bound(mechanism.cost["mu"], shift, k, mechanism.noise_std)
+    power, bound = power_and_bound(mechanism.describe("").cost["mu"], shift, k, mechanism.noise_std)
     assert bound - 1e-12 < power <= bound
     # The control: with a thousandth less noise the same test is better than stated.
-    power, bound = power_and_bound(mechanism.cost["mu"], shift, k, 0.999 * mechanism.noise_std)
+    power, bound = power_and_bound(mechanism.describe("").cost["mu"], shift, k, 0.999 * mechanism.noise_std)
     assert power > bound
 
 
@@ -104,7 +104,7 @@ def gaussian_delta(mu, epsilon):
 def test_several_integers_together_keep_the_stated_delta(shifts, mu, epsilon):
     """The release is post-processing of the continuous mechanism in any number of dimensions; enumerated here."""
     mechanism = RoundedGaussian.within(GaussianDP(mu), Fraction(sum(shift**2 for shift in shifts)))
-    allowed = float(gaussian_delta(mechanism.cost["mu"], epsilon))
+    allowed = float(gaussian_delta(mechanism.describe("").cost["mu"], epsilon))
     assert hockey_stick(epsilon, shifts, mechanism.noise_std, masses) < allowed
     # The control: four fifths of the noise.
     assert hockey_stick(epsilon, shifts, 0.8 * mechanism.noise_std, masses) > allowed
@@ -149,7 +149,7 @@ def test_an_approximate_budget_buys_the_least_noise_that_keeps_it():
     assert mechanism.noise_std / 100 == pytest.approx(3.7306, abs=1e-4)  # Balle, Wang (2018); by zCDP it was 4.045
     with mpmath.workdps(40):
         mu = 100 / mpmath.mpf(mechanism.noise_std)
-        assert gaussian_delta(mu, 1) <= gaussian_delta(mechanism.cost["mu"], 1) <= mpmath.mpf(1e-5)
+        assert gaussian_delta(mu, 1) <= gaussian_delta(mechanism.describe("").cost["mu"], 1) <= mpmath.mpf(1e-5)
         assert gaussian_delta(mu * (1 + mpmath.mpf("1e-14")), 1) > mpmath.mpf(1e-5)
 
 
@@ -157,13 +157,13 @@ def test_an_approximate_budget_buys_the_least_noise_that_keeps_it():
 def test_the_stated_cost_is_exact_and_within_the_budget(squared_sensitivity, mu):
     mechanism = RoundedGaussian.within(GaussianDP(mu), squared_sensitivity)
     exact = squared_sensitivity / Fraction(mechanism.noise_std) ** 2
-    assert exact <= Fraction(mechanism.cost["mu"]) ** 2 <= Fraction(mu) ** 2
-    assert exact <= 2 * Fraction(mechanism.cost["rho"])
+    assert exact <= Fraction(mechanism.describe("").cost["mu"]) ** 2 <= Fraction(mu) ** 2
+    assert exact <= 2 * Fraction(mechanism.describe("").cost["rho"])
     # Nothing is wasted: one float less noise would cost too much, and no cost is rounded up by more than one float.
     allowed = Fraction(GaussianDP(mu).gaussian_allowance().mu)
     assert squared_sensitivity / Fraction(float(np.nextafter(mechanism.noise_std, 0))) ** 2 > allowed**2
     for name, least in (("mu", lambda value: value**2), ("rho", lambda value: 2 * value)):
-        assert least(Fraction(float(np.nextafter(mechanism.cost[name], 0)))) < exact
+        assert least(Fraction(float(np.nextafter(mechanism.describe("").cost[name], 0)))) < exact
 
 
 def test_pure_budgets_are_refused_with_the_way_out():

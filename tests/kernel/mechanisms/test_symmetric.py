@@ -37,8 +37,8 @@ def test_the_noise_costs_at_most_mu_in_rationals(row, other, mu, replaced):
         return
     mechanism = SymmetricRoundedGaussian.within(GaussianDP(mu), squared)
     exact = exact_cost(difference, mechanism)
-    assert exact <= Fraction(mechanism.cost["mu"]) ** 2 <= Fraction(mu) ** 2
-    assert exact <= 2 * Fraction(mechanism.cost["rho"])
+    assert exact <= Fraction(mechanism.describe("").cost["mu"]) ** 2 <= Fraction(mu) ** 2
+    assert exact <= 2 * Fraction(mechanism.describe("").cost["rho"])
     assert exact >= Fraction(mu) ** 2 * (1 - Fraction(1, 10**12))  # and wastes nothing
 
 
@@ -108,8 +108,8 @@ def test_the_noise_is_independent_and_has_its_widths(seed):
 
 def test_an_approximate_budget_covers_it_and_a_pure_one_is_refused():
     mechanism = SymmetricRoundedGaussian.within(ApproxDP(1.0, 1e-5), Fraction(10_000))
-    assert GaussianDP(mechanism.cost["mu"]).to_approx(1e-5).epsilon <= 1.0
-    assert GaussianDP(mechanism.cost["mu"] * (1 + 1e-12)).to_approx(1e-5).epsilon > 1.0
+    assert GaussianDP(mechanism.describe("").cost["mu"]).to_approx(1e-5).epsilon <= 1.0
+    assert GaussianDP(mechanism.describe("").cost["mu"] * (1 + 1e-12)).to_approx(1e-5).epsilon > 1.0
     assert mechanism.noise_std / 100 == pytest.approx(3.7306, abs=1e-4)  # Balle, Wang (2018)
     with pytest.raises(BudgetError, match="no pure-DP guarantee"):
         SymmetricRoundedGaussian.within(PureDP(1.0), Fraction(1))

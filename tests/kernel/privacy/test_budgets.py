@@ -242,7 +242,7 @@ def test_the_margin_of_a_conversion_covers_the_rounding_of_floats():
     """At the very order that a conversion chose, 40 digits never give more than it; floats alone would, often."""
     rounded_down = 0
     for rho in np.geomspace(1e-2, 1e2, 50).tolist():
-        floats, order = accounting._epsilon_and_order(rho, 1e-6)
+        floats, order = accounting.epsilon_and_order(rho, 1e-6)
         with mpmath.workdps(40):
             exact = epsilon_at(order, rho, 1e-6)
             assert exact <= ZCDP(rho).to_approx(1e-6).epsilon <= exact * (1 + 1e-11)

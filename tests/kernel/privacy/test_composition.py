@@ -31,7 +31,7 @@ def noise(squared_mu):
 def selecting(epsilon):
     """Return the cost of a selection."""
     mechanism = ExponentialMechanism(epsilon=epsilon, sensitivity=1)
-    return Cost.from_dict(mechanism.describe("rows", adjacency="add-remove").cost)
+    return Cost.from_dict(mechanism.describe("rows").cost)
 
 
 # Without a mu, and with it.
@@ -281,7 +281,7 @@ def test_replace_one_is_not_left_to_the_accountant():
     assert naive == epsilon(dp_accounting.rdp.RdpAccountant, one.ADD_OR_REMOVE_ONE, event)
     assert naive < correct
     # Ours for the same noise: a replaced record moves the sum by 2, and so costs mu = 2/4, twice as much.
-    costs = [RoundedGaussian(squared_sensitivity=Fraction(n), noise_std=4.0).cost for n in (1, 4)]
+    costs = [RoundedGaussian(squared_sensitivity=Fraction(n), noise_std=4.0).describe("").cost for n in (1, 4)]
     assert costs == [{"mu": 0.25, "rho": 1 / 32}, {"mu": 0.5, "rho": 4 / 32}]
     removed, ours = (compose([Cost.from_dict(cost)], 1e-5).epsilon for cost in costs)
     assert removed < naive < ours
@@ -296,9 +296,9 @@ def test_replace_one_is_not_left_to_the_accountant():
 RELEASES = {
     "rounded Gaussian": RoundedGaussian.within(ZCDP(0.3), Fraction(5)).describe("sums"),
     "CoinPress": CoinPress(0.6).describe("means"),
-    "selection": ExponentialMechanism(epsilon=0.7, sensitivity=4).describe("rows", adjacency="add-remove"),
-    "replaced selection": ExponentialMechanism(epsilon=0.3, sensitivity=4, size=3).describe(
-        "sets of rows", adjacency="replace-one"
+    "selection": ExponentialMechanism(epsilon=0.7, sensitivity=4).describe("rows"),
+    "replaced selection": ExponentialMechanism(epsilon=0.3, sensitivity=4, size=3, adjacency="replace-one").describe(
+        "sets of rows"
     ),
 }
 COSTS = {name: Cost.from_dict(release.cost) for name, release in RELEASES.items()}
@@ -442,7 +442,7 @@ def divergences(law, epsilon, sensitivity=4):
 @pytest.mark.parametrize("law", [exponential, exponential_pairs])
 def test_a_selection_costs_an_eighth_of_its_epsilon_squared(law, epsilon):
     """The cost rests on bounded range, which is a property of this mechanism; enumerated, without the theorem."""
-    rho = ExponentialMechanism(epsilon=epsilon, sensitivity=4).describe("", adjacency="add-remove").cost["rho"]
+    rho = ExponentialMechanism(epsilon=epsilon, sensitivity=4).describe("").cost["rho"]
     shares = [divergence / (rho * alpha) for alpha, divergence, _ in divergences(law, epsilon)]
     assert max(shares) <= 1 + 1e-9
     if epsilon == 0.1:
@@ -542,7 +542,10 @@ BUDGETS = st.one_of(
 @settings(max_examples=60)
 def test_noise_bought_with_the_parts_of_a_budget_stays_within_it_and_fills_it(budget, shares, sensitivity):
     """Neither the parts nor their squares are floats, nor are the costs that their noise states."""
-    costs = [Cost.from_dict(RoundedGaussian.within(part, Fraction(sensitivity)).cost) for part in split(budget, shares)]
+    costs = [
+        Cost.from_dict(RoundedGaussian.within(part, Fraction(sensitivity)).describe("").cost)
+        for part in split(budget, shares)
+    ]
     assert covers(budget, costs)
     assert not covers(budget, [*costs, noise(Fraction(budget.gaussian_allowance().mu) ** 2 / 10**9)])
     # A release left out of the sum would be noticed: with its cost doubled, or once more, the sum is too large.

@@ -34,7 +34,7 @@ def test_sums_of_several_rows_stay_within_the_budget(budget, n_rows, parts, per_
 @settings(max_examples=300)
 def test_selections_for_several_rows_stay_within_the_budget(budget, n_rows):
     of_one = budget_of_one(budget, n_rows, per_class=False, selects=True)
-    release = ExponentialMechanism.within(of_one, 5).describe("positions", adjacency="add-remove")
+    release = ExponentialMechanism.within(of_one, 5).describe("positions")
     several = release.for_rows(n_rows, per_class=False)
     assert covers(budget, [Cost.from_dict(several.cost)])
 

@@ -35,7 +35,7 @@ def noise(mu):
 
 
 def selection(epsilon):
-    return ExponentialMechanism(epsilon=epsilon, sensitivity=4).describe("rows", adjacency="add-remove")
+    return ExponentialMechanism(epsilon=epsilon, sensitivity=4).describe("rows")
 
 
 def guarantee(budget=None, **changes):

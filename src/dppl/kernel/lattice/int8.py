@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import timeit
 import warnings
-from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -71,11 +70,8 @@ def _is_exact(shape: tuple[int, int, int]) -> bool:
 def _is_fast(n: int, dim: int, m: int) -> bool:
     left, right = np.ones((n, dim), np.int8), np.ones((m, dim), np.int8)
     wide_left, wide_right = left.astype(np.float32), right.astype(np.float32)
-    return _SPEEDUP * _seconds(lambda: multiply(left, right.T)) < _seconds(lambda: wide_left @ wide_right.T)
-
-
-def _seconds(run: Callable[[], object]) -> float:
-    return min(timeit.repeat(run, number=1, repeat=5))
+    integers = min(timeit.repeat(lambda: multiply(left, right.T), number=1, repeat=5))
+    return _SPEEDUP * integers < min(timeit.repeat(lambda: wide_left @ wide_right.T, number=1, repeat=5))
 
 
 def multiply(left: Int8, right: Int8, out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:

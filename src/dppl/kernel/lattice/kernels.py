@@ -112,8 +112,7 @@ def utilities(
     """Return ``U[c, j] = sum over rows q of class c of clip(q·p_j, low, high) - low``, exactly.
 
     Every row adds an integer between 0 and ``clip.sensitivity``, so U never falls when rows are added. `private` holds
-    the lattice rows of each class, and `public` comes in blocks. Only the result grows with the number of public rows;
-    callers with many classes ask for a few at a time.
+    the lattice rows of each class, and `public` comes in blocks. Only the result grows with the number of public rows.
     """
     out = np.zeros((len(private), n_public), np.int64)
 

@@ -44,16 +44,13 @@ class Lattice:
     optionally minus a public centre, average-pooled, normalised again and rotated.
 
     A row that holds NaN or infinity, or whose φ is zero, becomes the zero row without a word: a bad record must neither
-    stop the run nor reveal itself. One row's result depends on that row alone, never on other rows. `usable_rows` tells
-    which have a direction before φ.
+    stop the run nor reveal itself. Each row's result depends on that row alone. Rows that already are int8 are taken
+    for lattice rows, of which only the norm is checked; where φ does more than normalise, it maps their directions.
 
-    Rows that already are int8 are taken for lattice rows: only the norm bound is enforced. Where φ does more than
-    normalise, their directions go through it like those of other rows.
-
-    `center` is subtracted from each unit row, for instance the mean of public unit rows. `pool` is the kernel size of
-    the pooling over neighbouring coordinates; a remainder is dropped. `rotation` is the seed of a public rotation, for
-    encoders with a few huge coordinates. All are public, and must be chosen without looking at private data. `dim` is
-    the width of the lattice rows, `squared_norm` the exact bound s² = 127²·dim/16 on Σq², and `scale` is s.
+    `center` is subtracted from each unit row. `pool` is the kernel size of the pooling over neighbouring coordinates; a
+    remainder is dropped. `rotation` is the seed of a rotation, for encoders with a few huge coordinates. All are
+    public, and must be chosen without looking at private data. `dim` is the width of the lattice rows, `squared_norm`
+    the exact bound s² = 127²·dim/16 on Σq², and `scale` is s.
 
     >>> lattice = Lattice(4)
     >>> lattice.transform([[2.0, 0.0, 0.0, 0.0], [float("nan"), 1.0, 1.0, 1.0]])
@@ -90,32 +87,37 @@ class Lattice:
         spare = np.empty((3, step, self.n_features))
         for start in range(0, len(rows), max(step, 1)):
             part = rows[start : start + step]
-            out[start : start + step] = self._quantise(part, spare[:, : len(part)])
+            here, free = out[start : start + step], spare[:, : len(part)]
+            if rows.dtype == np.int8 and self.is_plain:
+                here[:] = self._bounded(part)
+                continue
+            with np.errstate(all="ignore"):  # what underflows tells of a private row, as do signalling NaN
+                # A fixed memory layout: sums over a row add in the same order whatever array the row was cut from.
+                np.copyto(free[0], part, casting="unsafe")
+                steps = self._map(free[0], free[1:])
+                steps *= self.scale
+                here[:] = round_within(steps, self.squared_norm, LARGEST, out=free[2, :, : self.dim])
         return out
 
     def blocks(self, source: RowSource, size: int) -> Iterator[Int8]:
         """Yield the lattice rows of an array, memory map or table in blocks of at most `size` rows."""
+        blocks = iter_blocks(source, size)
         if source.shape[0] * self.n_features < _WORTH_THREADS or one_thread_each.n_threads() == 1:
-            yield from map(self.transform, iter_blocks(source, size))
-        else:
-            blocks = iter_blocks(source, size)
-            if not isinstance(source, np.ndarray):
-                # Several are held at a time, and a table may fill one array again and again: rows would count twice.
-                blocks = (block.copy() if block.flags.writeable else block for block in blocks)
-            yield from in_order(partial(self.transform, numbers=_THREAD_NUMBERS), blocks)
+            yield from map(self.transform, blocks)
+            return
+        if not isinstance(source, np.ndarray):
+            # Several are held at a time, and a table may fill one array again and again: rows would count twice.
+            blocks = (block.copy() if block.flags.writeable else block for block in blocks)
+        yield from in_order(partial(self.transform, numbers=_THREAD_NUMBERS), blocks)
 
     def features(self, X: ArrayLike) -> NDArray[np.float32]:
-        """Return φ(x) of each row without rounding, float32, for rows that need no protection (predictions).
-
-        Rows are of length 1, or zero where φ is undefined.
-        """
+        """Return φ(x) of rows that need no protection, without rounding: of length 1, or zero where it is undefined."""
         rows = self._checked(np.asarray(X))
         out = np.empty((len(rows), self.dim), np.float32)
         step = max(1, _BLOCK_NUMBERS // self.n_features)
         for start in range(0, len(rows), step):
-            block = _as_float64(rows[start : start + step])
             with np.errstate(all="ignore"):
-                out[start : start + step] = self._map(block)
+                out[start : start + step] = self._map(_as_float64(rows[start : start + step]))
         return out
 
     def loses_much(self, X_public: RowSource) -> bool:
@@ -131,7 +133,7 @@ class Lattice:
         return bool(np.sum(excess**2) > _LOST_ENERGY * np.sum(u**2))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the parameters but `center`, JSON-ready."""
+        """Return the parameters except for `center`, JSON-ready."""
         return {"n_features": self.n_features, "pool": self.pool, "rotation": self.rotation}
 
     def name(self) -> str:
@@ -142,23 +144,10 @@ class Lattice:
 
     def _checked(self, rows: NDArray[Any]) -> NDArray[Any]:
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
-            raise InputError(
-                f"rows must have shape (n, {self.n_features}); got {rows.ndim} dimensions or another width."
-            )
+            raise InputError(f"rows must have shape (n, {self.n_features}); got {rows.ndim}D or another width.")
         if rows.dtype.kind not in "fiub":
             raise InputError(f"rows must be real numbers; got dtype {rows.dtype}.")
         return rows
-
-    def _quantise(self, rows: NDArray[Any], spare: Float) -> NDArray[Any]:
-        if rows.dtype == np.int8 and self.is_plain:
-            return self._bounded(rows)
-        # A fixed memory layout: sums over a row then add in the same order whatever array the row was cut from.
-        steps = spare[0]
-        with np.errstate(all="ignore"):  # what underflows tells of a private row, as do signalling NaN
-            np.copyto(steps, rows, casting="unsafe")
-            steps = self._map(steps, spare[1:])
-            steps *= self.scale
-            return round_within(steps, self.squared_norm, LARGEST, out=spare[2, :, : self.dim])
 
     def _bounded(self, rows: Int8) -> Int8:
         """Enforce the bound on rows that are said to be of this lattice. Those that keep it stay as they are."""
@@ -187,11 +176,10 @@ class Lattice:
 def usable_rows(source: RowSource) -> NDArray[np.bool_]:
     """Mark the rows that have a direction, each by itself: neither NaN nor infinity, nor only zeros."""
     step = max(1, _BLOCK_NUMBERS // source.shape[1])
-    parts = [np.empty(0, np.bool_)]
+    usable = [np.empty(0, np.bool_)]
     for block in iter_blocks(source, _READ_ROWS):
-        for start in range(0, len(block), step):
-            parts.append(_largest(_as_float64(block[start : start + step]))[1])
-    return np.concatenate(parts)
+        usable += [_largest(_as_float64(block[start : start + step]))[1] for start in range(0, len(block), step)]
+    return np.concatenate(usable)
 
 
 def _as_float64(rows: NDArray[Any]) -> Float:
@@ -225,15 +213,11 @@ def _largest(rows: Float) -> tuple[Float, NDArray[np.bool_]]:
 def rotate(rows: Float, seed: int) -> Float:
     """Rotate each row by the orthogonal map that `seed` names; norms stay up to rounding.
 
-    It spreads a few huge coordinates over all of them, so that rounding to the lattice clips nothing. A matrix product
-    would do the same, but the bits of one row of a BLAS product depend on how many rows it came with; here every step
-    is an element-wise addition, so a row's result depends on that row alone.
-
-    Three rounds of random signs and a Walsh-Hadamard transform, on the first, the last and again the first p
-    coordinates, where p is the largest power of two that fits. The signs come from SHAKE-256, so the map is the same
-    on every machine and with every version of NumPy.
-
-    Ailon, Chazelle (2009), The fast Johnson-Lindenstrauss transform.
+    It spreads a few huge coordinates over all of them, so that rounding to the lattice clips nothing. The bits of one
+    row of a BLAS product would depend on how many rows it came with; here every step is an element-wise addition, so a
+    row's result depends on that row alone: three rounds of random signs and a Walsh-Hadamard transform (Ailon, Chazelle
+    2009, The fast Johnson-Lindenstrauss transform), on the first, the last and again the first p coordinates, where p
+    is the largest power of two that fits. The signs come from SHAKE-256, so the map is the same on every machine.
     """
     n, n_features = rows.shape
     width = 1 << (n_features.bit_length() - 1)
@@ -241,7 +225,15 @@ def rotate(rows: Float, seed: int) -> Float:
     columns, spare = np.array(rows.T, order="C"), np.empty((width, n))
     for turn, sign in enumerate(_signs(seed, n_features)):
         columns *= sign[:, None]
-        _hadamard(columns[n_features - width :] if turn % 2 else columns[:width], spare)
+        part = columns[n_features - width :] if turn % 2 else columns[:width]
+        source, target = part, spare
+        for half in (1 << i for i in range(width.bit_length() - 1)):
+            # The number of pairs is stated: with -1 in its place NumPy could not tell it of no rows.
+            pairs, results = (array.reshape(width // (2 * half), 2, half * n) for array in (source, target))
+            np.add(pairs[:, 0], pairs[:, 1], out=results[:, 0])
+            np.subtract(pairs[:, 0], pairs[:, 1], out=results[:, 1])
+            source, target = target, source
+        np.divide(source, math.sqrt(width), out=part)
     return np.array(columns.T, order="C")
 
 
@@ -251,29 +243,12 @@ def _signs(seed: int, n_features: int) -> Float:
     return np.where(bits == 1, -1.0, 1.0)
 
 
-def _hadamard(columns: Float, spare: Float) -> None:
-    """Transform each column in place; `spare` is overwritten."""
-    width, n = columns.shape
-    source, target = columns, spare
-    half = 1
-    while half < width:
-        # width and not -1: there may be no rows.
-        (pairs, results) = (array.reshape(width // (2 * half), 2, half * n) for array in (source, target))
-        np.add(pairs[:, 0], pairs[:, 1], out=results[:, 0])
-        np.subtract(pairs[:, 0], pairs[:, 1], out=results[:, 1])
-        source, target = target, source
-        half *= 2
-    np.divide(source, math.sqrt(width), out=columns)
-
-
 def round_within(steps: Float, squared_norm: Fraction, largest: float = math.inf, *, out: Float | None = None) -> Float:
-    r"""Round rows to integers and shrink those toward zero whose squared norm would exceed `squared_norm`.
+    """Round rows to integers and shrink those toward zero whose squared norm would exceed `squared_norm`.
 
-    Exact sensitivities rest on this step, after which no row has left its ball.
-
-    Rows are finite. Squared norms of the rounded rows, times the denominator of `squared_norm`, must lie below 2⁵³, so
-    that floats hold them exactly and every comparison is one of integers. `largest` bounds each |q_j|. Each row depends
-    on its own row alone; `out` is overwritten and must not be `steps`.
+    Exact sensitivities rest on this step, after which no row has left its ball. Rows are finite. Squared norms of the
+    rounded rows, times the denominator of `squared_norm`, must lie below 2⁵³, so that floats hold them exactly and
+    every comparison is one of integers. `largest` bounds each |q_j|; `out` is overwritten and must not be `steps`.
     """
     numerator, denominator = squared_norm.numerator, squared_norm.denominator
     q = np.rint(steps, out=out)

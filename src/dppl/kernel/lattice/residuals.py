@@ -50,6 +50,7 @@ _CAUTION = 2.0**-16
 # Beyond, logits could leave the range of float32.
 _LARGEST_WEIGHT = 2.0**90
 _CLIPS = 2.0**-20, 2.0**20
+_LARGEST_DIM = 300_000
 # Probabilities below 2⁻⁴⁰ of the largest are that; they are far below the grid and would be slow to square.
 _SMALLEST_LOG2 = np.float32(-40)
 _LOG2_E = np.float32(1 / math.log(2))
@@ -84,7 +85,7 @@ class SoftmaxGradient:
     bias: int = 0
 
     def __post_init__(self) -> None:
-        if _longest_weights(self.lattice) < math.sqrt(self.lattice.dim):
+        if self.lattice.dim > _LARGEST_DIM:  # integer weights of wider rows would be too coarse
             raise ParameterError(f"gradients are for rows of up to 300,000 coordinates; got {self.lattice.dim}.")
 
     @property
@@ -115,10 +116,9 @@ class SoftmaxGradient:
         so.
         """
         check_clip(clip)
-        n_classes, dim = weights.shape
         fast = int8.int8_pays(2 * len(codes) * weights.size)
         layer = _IntegerLayer(weights, offsets, self.lattice, fast)
-
+        n_classes, dim = weights.shape
         total, lock = np.zeros((n_classes, dim + (self.bias != 0)), np.int64), Lock()
 
         def add(start: int, block: Int8) -> None:
@@ -126,7 +126,7 @@ class SoftmaxGradient:
             with small_steps if logits.size <= _BLOCK_NUMBERS else nullcontext():
                 steps = _on_grid(*_residuals(logits, codes[part]), clip)
                 if of_records is not None:
-                    steps = _shortened(steps, of_records[part])
+                    steps = _weighted(steps, of_records[part])
                 limbs = int8.limbs(steps, RESOLUTION) if fast else None
             # Integers below 2⁵³ in float64, or limbs of bytes: exact in any order either way.
             if limbs is not None:
@@ -138,7 +138,7 @@ class SoftmaxGradient:
             with lock:
                 np.add(total, exact, out=total)
 
-        for_each_block(add, blocks, _rows_of(n_classes))
+        for_each_block(add, blocks, layer.block_rows)
         return total
 
     def count_long(
@@ -151,7 +151,7 @@ class SoftmaxGradient:
             part = slice(start, start + len(block))
             long[part] = _residuals(layer.logits(block), codes[part])[1] > np.float32(threshold)
 
-        for_each_block(mark, blocks, _rows_of(len(weights)))
+        for_each_block(mark, blocks, layer.block_rows)
         return int(np.count_nonzero(long))
 
     def hits(
@@ -166,7 +166,7 @@ class SoftmaxGradient:
             logits = layer.logits(block)
             right[start + counted] = logits[part[counted], counted] >= logits.max(axis=0)[counted]
 
-        for_each_block(mark, blocks, _rows_of(len(weights)))
+        for_each_block(mark, blocks, layer.block_rows)
         return right
 
     def shortfalls(self, blocks: Iterable[Int8], codes: Codes, weights: Float, of_records: Int64) -> Int64:
@@ -176,18 +176,17 @@ class SoftmaxGradient:
         record adds trunc(`RESOLUTION`·(1/C - p)/`longest_shortfall`) times its weight, and the norm is checked in
         integers. So it moves the sum by at most `RESOLUTION`, whatever the weights of the softmax are.
         """
-        layer = _IntegerLayer(weights, None, self.lattice)
-
+        layer, longest = _IntegerLayer(weights, None, self.lattice), longest_shortfall(len(weights))
         total, lock = np.zeros(len(weights), np.int64), Lock()
 
         def add(start: int, block: Int8) -> None:
             part = slice(start, start + len(block))
-            steps = _on_grid(*_shortfalls(layer.logits(block), codes[part]), longest_shortfall(len(weights)))
-            exact = _shortened(steps, of_records[part]).sum(axis=1).astype(np.int64)
+            steps = _on_grid(*_residuals(layer.logits(block), codes[part], shortfalls=True), longest)
+            exact = _weighted(steps, of_records[part]).sum(axis=1).astype(np.int64)
             with lock:
                 np.add(total, exact, out=total)
 
-        for_each_block(add, blocks, _rows_of(len(weights)))
+        for_each_block(add, blocks, layer.block_rows)
         return total
 
 
@@ -230,7 +229,7 @@ class SoftmaxCurvature:
                 with lock:
                     total[code] += products
 
-        for_each_block(add, blocks, _rows_of(n_classes))
+        for_each_block(add, blocks, layer.block_rows)
         return total
 
 
@@ -245,14 +244,6 @@ def check_clip(clip: float) -> None:
         raise ParameterError(f"clip must lie between 2**-20 and 2**20; got {clip!r}.")
 
 
-def _rows_of(n_classes: int) -> int:
-    return max(_LEAST_ROWS, _BLOCK_NUMBERS // n_classes)
-
-
-def _longest_weights(lattice: Lattice) -> float:
-    return 2.0**24 / (lattice.scale + 1) - math.sqrt(lattice.dim) / 2
-
-
 class _IntegerLayer:
     """A linear layer whose products with lattice rows are exact in float32."""
 
@@ -262,11 +253,12 @@ class _IntegerLayer:
             raise ParameterError("weights and offsets must be finite and at most 2**90; these steps diverge.")
         norms = np.sqrt(np.square(weights).sum(axis=1))
         # Rounding moves a coordinate by at most 1/2, so a vector by √dim/2; |q·w| ≤ s·‖w‖ stays below 2²⁴.
-        longest = _longest_weights(lattice)
+        longest = 2.0**24 / (lattice.scale + 1) - math.sqrt(lattice.dim) / 2
         steps = longest / np.where(norms > 0, norms, 1.0)
         self.weights = np.rint(weights * steps[:, None]).astype(np.float32)
         self.scales = (1 / (steps * lattice.scale)).astype(np.float32)[:, None]
         self.offsets = offsets.astype(np.float32)[:, None]
+        self.block_rows = max(_LEAST_ROWS, _BLOCK_NUMBERS // len(weights))
         self._limbs = int8.limbs(self.weights, math.ceil(longest) + 1) if fast else None
 
     def logits(self, rows: Int8) -> Float32:
@@ -280,56 +272,39 @@ class _IntegerLayer:
         return products
 
 
-def _residuals(logits: Float32, codes: Codes) -> tuple[Float32, Float32]:
-    """Return residuals, of shape (n_classes, n), in place of the logits, and their norms; zeros for code -1."""
-    p = _negative_softmax(logits)
-    counted = np.flatnonzero(codes >= 0)
-    p[codes[counted], counted] += np.float32(1)
-    return _with_norms(p, codes)
-
-
-def _shortfalls(logits: Float32, codes: Codes) -> tuple[Float32, Float32]:
-    """Return 1/C - p, of shape (n_classes, n), in place of the logits, and its norms; zeros for code -1."""
-    p = _negative_softmax(logits)
-    p += np.float32(1 / len(p))
-    return _with_norms(p, codes)
-
-
-def _negative_softmax(logits: Float32) -> Float32:
+def _residuals(logits: Float32, codes: Codes, *, shortfalls: bool = False) -> tuple[Float32, Float32]:
+    """Return residuals (or 1/C - p), of shape (n_classes, n), in place of the logits, and their norms."""
     logits -= logits.max(axis=0)
-    p = _exp(logits)
-    p /= -_sum_of_rows(p)
-    return p
-
-
-def _with_norms(columns: Float32, codes: Codes) -> tuple[Float32, Float32]:
+    r = _exp(logits)
+    r /= -_sum_of_rows(r)
+    if shortfalls:
+        r += np.float32(1 / len(r))
+    else:
+        counted = np.flatnonzero(codes >= 0)
+        r[codes[counted], counted] += np.float32(1)
     if (codes < 0).any():
-        columns[:, codes < 0] = 0
-    return columns, np.sqrt(_sum_of_rows(np.square(columns)))
+        r[:, codes < 0] = 0
+    return r, np.sqrt(_sum_of_rows(np.square(r)))
 
 
 def _on_grid(columns: Float32, norms: Float32, clip: float) -> Float:
     """Return integers of squared norm at most RESOLUTION², one column a record, in place of the columns."""
     columns *= np.float32(RESOLUTION * (1 - _CAUTION)) / np.maximum(norms, np.float32(clip))
     steps = np.trunc(columns, out=columns).astype(np.float64)
-    return _without_long(steps, Fraction(RESOLUTION**2))
+    # The check that sensitivities rest on. Integers below 2⁵³ are exact in any order; NaN is set to zero, too.
+    steps[:, ~(np.einsum("ij,ij->j", steps, steps) <= RESOLUTION**2)] = 0
+    return steps
 
 
 def _curvatures_on_grid(residuals: Float32) -> Float:
     """Return integers w of 27·‖w‖² ≤ 4·RESOLUTION², one column a record; a residual is p or 1 - p, up to its sign."""
     p = np.abs(residuals)
-    steps = np.trunc(p * (1 - p) * np.float32(RESOLUTION * (1 - _CAUTION))).astype(np.float64)
-    return _without_long(steps, Fraction(4, 27) * RESOLUTION**2)
-
-
-def _without_long(steps: Float, squared_norm: Fraction) -> Float:
-    """Set columns to zero that are longer than they may be: the check that sensitivities rest on."""
-    squares = np.einsum("ij,ij->j", steps, steps)  # integers below 2⁵³: exact in any order
-    steps[:, ~(squared_norm.denominator * squares <= squared_norm.numerator)] = 0  # NaN, too
+    steps: Float = np.trunc(p * (1 - p) * np.float32(RESOLUTION * (1 - _CAUTION))).astype(np.float64)
+    steps[:, ~(27 * np.einsum("ij,ij->j", steps, steps) <= 4 * RESOLUTION**2)] = 0  # as in `_on_grid`
     return steps
 
 
-def _shortened(steps: Float, of_records: Int64) -> Float:
+def _weighted(steps: Float, of_records: Int64) -> Float:
     """Weigh integers, one column a record; products below 2⁵³ are exact, and cutting them off lengthens nothing."""
     steps *= of_records / WEIGHT_STEPS
     return np.trunc(steps, out=steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
@@ -34,8 +34,8 @@ class RowTable(Protocol):
 # Rows a block; no result depends on it.
 BLOCK_ROWS = 4096
 _TAKE_ROWS = 8192
-# Mapped rows of a table that are kept, a byte a number.
-_KEPT_BYTES = 1 << 30
+# Lattice rows of a table that are kept, a byte a number.
+_CACHE_BYTES = 1 << 30
 _NUMPY_FLOATS = ("torch.float16", "torch.float32", "torch.float64")
 
 RowSource: TypeAlias = NDArray[Any] | RowTable
@@ -67,16 +67,16 @@ def take_rows(source: RowSource, indices: NDArray[np.int64]) -> NDArray[Any]:
     """Return the rows at `indices` (any order, repeats allowed) of an array or a streamed table."""
     if isinstance(source, np.ndarray):
         return np.asarray(source[indices])
-    parts, places, start = [], [], 0
+    parts, places, end = [], [], 0
     for fragment in source.fragments() if hasattr(source, "fragments") else (source,):
-        first, start = start, start + fragment.shape[0]
-        if not ((indices >= first) & (indices < start)).any():
+        start, end = end, end + fragment.shape[0]
+        if not ((indices >= start) & (indices < end)).any():
             continue  # the file stays closed
         for block in iter_blocks(fragment, _TAKE_ROWS):
-            inside = np.flatnonzero((indices >= first) & (indices < first + len(block)))
-            parts.append(block[indices[inside] - first])
+            inside = np.flatnonzero((indices >= start) & (indices < start + len(block)))
+            parts.append(block[indices[inside] - start])
             places.append(inside)
-            first += len(block)
+            start += len(block)
     if not parts:
         return np.empty((0, source.shape[1]))
     return np.concatenate(parts)[np.argsort(np.concatenate(places))]
@@ -133,83 +133,42 @@ def _is_foreign(tensor: Any) -> bool:
     return tensor.is_floating_point() and str(tensor.dtype) not in _NUMPY_FLOATS
 
 
-def gradient_blocks(lattice: Lattice, source: RowSource, *, compared: bool = False) -> Iterable[Int8]:
-    """Return lattice rows in blocks that can be gone through again and again.
+class LatticeRows:
+    """The lattice rows of a source in blocks, for any number of passes.
 
-    Rows of an array or tensor in memory are mapped once and kept, a byte a number. A table or memory map may be larger
-    than memory: a gibibyte of its mapped rows is kept, and what comes after that is read and mapped again every time.
-    `compared` says whether a pass ends with an `InputError` if rows that are mapped again are not those of the first
-    whole pass, by a hash of them that stays in memory.
+    Those of an array or tensor in memory are kept, a byte a number. A table or memory map may be larger than memory: a
+    gibibyte of its lattice rows is kept, and what follows is read and mapped on every pass. With `compared` a pass ends
+    with an `InputError` if these rows are not those of the first whole pass, by their hash.
     """
-    if isinstance(source, np.ndarray | TensorRows) and not isinstance(source, np.memmap):
-        return list(lattice.blocks(source, BLOCK_ROWS))
-    return _Again(lattice, source, compared)
 
-
-class _Again:
-    """The lattice rows of a table or memory map, of which the first are kept."""
-
-    def __init__(self, lattice: Lattice, source: RowSource, compared: bool) -> None:
-        self._lattice, self._source, self._compared = lattice, source, compared
+    def __init__(self, lattice: Lattice, source: RowSource, *, compared: bool = False) -> None:
+        self.lattice, self._source, self._compared = lattice, source, compared
+        self.weights: Int64 | None = None  # what each row weighs, where persons enter with all of their records
         self._hash: bytes | None = None
-        self._kept: list[Int8] = []
-        self._n_kept = 0
+        self._cache: list[Int8] = []
+        if isinstance(source, np.ndarray | TensorRows) and not isinstance(source, np.memmap):
+            self._cache = list(lattice.blocks(source, BLOCK_ROWS))
+        self._n_cached = sum(map(len, self._cache))
 
     def __iter__(self) -> Iterator[Int8]:
-        yield from self._kept
-        done, end, hashed = self._n_kept, 0, sha256()
+        yield from self._cache
+        done, end, hashed = self._n_cached, 0, sha256()
         if done == self._source.shape[0]:
             return
         for block in iter_blocks(self._source, BLOCK_ROWS):
             end += len(block)
-            if end > done:
-                mapped = self._lattice.transform(block[done - end :])
-                # After a whole pass none is kept any more, so that the hash is always of the same rows.
-                if self._n_kept == done and end * self._lattice.dim <= _KEPT_BYTES and self._hash is None:
-                    self._kept.append(mapped)
-                    self._n_kept = end
-                elif self._compared:
-                    hashed.update(mapped.data)
-                done = end
-                yield mapped
+            if end <= done:
+                continue
+            mapped = self.lattice.transform(block[done - end :])
+            # After a whole pass nothing is added to the cache, so that the hash is always of the same rows.
+            if self._n_cached == done and end * self.lattice.dim <= _CACHE_BYTES and self._hash is None:
+                self._cache.append(mapped)
+                self._n_cached = end
+            elif self._compared:
+                hashed.update(mapped.data)
+            done = end
+            yield mapped
         if self._compared:
             self._hash = self._hash or hashed.digest()
             if hashed.digest() != self._hash:
                 raise InputError("the records changed while they were read.")
-
-
-class Mapped:
-    """The lattice rows of a source, for many passes; those of the last lattice are kept."""
-
-    def __init__(self, source: RowSource, *, compared: bool) -> None:
-        self._source, self._compared = source, compared
-        self._name = ""
-        self._weights: Int64 | None = None
-
-    def blocks(self, lattice: Lattice) -> Iterable[Int8]:
-        """Return lattice rows in blocks that can be gone through again and again."""
-        if self._name != lattice.name():
-            self._blocks, self._weights = gradient_blocks(lattice, self._source, compared=self._compared), None
-            self._name = lattice.name()
-        return self._blocks
-
-    def weights(self, lattice: Lattice, weigh: Callable[[Iterable[Int8], Lattice], Int64]) -> Int64:
-        """Return what each row weighs, which holds for these rows and is kept as long as they are."""
-        blocks = self.blocks(lattice)
-        if self._weights is None:
-            self._weights = weigh(blocks, lattice)
-        return self._weights
-
-
-class Sampled(Mapped):
-    """Some of the rows, for one pass."""
-
-    def __init__(self, whole: Mapped, mask: NDArray[np.bool_]) -> None:
-        self._whole, self._mask = whole, mask
-
-    def blocks(self, lattice: Lattice) -> Iterator[Int8]:
-        """Yield the lattice rows that the mask marks."""
-        start = 0
-        for block in self._whole.blocks(lattice):
-            yield block[self._mask[start : start + len(block)]]
-            start += len(block)

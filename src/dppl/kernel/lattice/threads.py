@@ -10,8 +10,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache
 from threading import BoundedSemaphore, Lock
@@ -66,26 +65,11 @@ small_steps = BoundedSemaphore(2)
 
 
 def _threads_of_blas() -> int:
-    found = [int(library.num_threads) for library in _blas().lib_controllers if library.num_threads]
-    if found:
-        return max(found)
+    limits = [int(library.num_threads) for library in _blas().lib_controllers if library.num_threads]
+    if limits:
+        return max(limits)
     # A BLAS that threadpoolctl does not know, such as Apple's.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def workers(n_threads: int) -> Iterator[Executor]:
-    """Run what is submitted on `n_threads` threads, on each of which BLAS and torch have one."""
-    torch = sys.modules.get("torch")
-    # What a new thread sets holds for later ones, so what this thread sees is put back.
-    threads = {} if torch is None else {"initializer": torch.set_num_threads, "initargs": (1,)}
-    before = None if torch is None else torch.get_num_threads()
-    try:
-        with one_thread_each, ThreadPoolExecutor(n_threads, **threads) as pool:
-            yield pool
-    finally:
-        if torch is not None:
-            torch.set_num_threads(before)
 
 
 def in_order(compute: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -94,15 +78,23 @@ def in_order(compute: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
     if n_threads == 1:
         yield from map(compute, items)
         return
-    with workers(n_threads) as pool:
-        running: deque[Future[Result]] = deque()
-        for item in items:
-            if len(running) > n_threads:
+    torch = sys.modules.get("torch")
+    # BLAS and torch have one thread on each. What a new thread sets holds for later ones, so it is put back.
+    threads = {} if torch is None else {"initializer": torch.set_num_threads, "initargs": (1,)}
+    before = None if torch is None else torch.get_num_threads()
+    running: deque[Future[Result]] = deque()
+    try:
+        with one_thread_each, ThreadPoolExecutor(n_threads, **threads) as pool:
+            for item in items:
+                if len(running) > n_threads:
+                    yield running.popleft().result()
+                # In a context like that of this thread, in which NumPy keeps what it may warn of.
+                running.append(pool.submit(copy_context().run, compute, item))
+            while running:
                 yield running.popleft().result()
-            # In a context like that of this thread, in which NumPy keeps what it may warn of.
-            running.append(pool.submit(copy_context().run, compute, item))
-        while running:
-            yield running.popleft().result()
+    finally:
+        if torch is not None:
+            torch.set_num_threads(before)
 
 
 def for_each_block(

@@ -29,15 +29,6 @@ _BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """The squared norm to which differences from the centre are clipped, their sum's noise, and the radius after it."""
-
-    bound: Fraction
-    noise: RoundedGaussian
-    radius: float
-
-
-@dataclass(frozen=True, slots=True)
 class CoinPress:
     """Mean of lattice rows by steps of clipping around the last estimate and adding noise.
 
@@ -70,9 +61,9 @@ class CoinPress:
     def release(self, rows: NDArray[np.int8], lattice: Lattice, source: Randomness) -> Float:
         """Return the private mean of one class's lattice rows, whose number is public, in units of φ."""
         size, mean = max(len(rows), 1), np.zeros(lattice.dim)
-        for step in self._steps(size, lattice):
+        for bound, noise, _ in self._steps(size, lattice):
             center = _exact_center(mean)
-            mean = center + step.noise.release(_clipped_sum(rows, center, step.bound), source) / size
+            mean = center + noise.release(_clipped_sum(rows, center, bound), source) / size
         return mean / lattice.scale
 
     def radii(self, size: int, lattice: Lattice) -> list[float]:
@@ -83,7 +74,7 @@ class CoinPress:
         >>> [round(radius, 2) for radius in CoinPress(2**0.5).radii(1000, Lattice(16))]
         [4.0, 0.4, 0.28, 0.22]
         """
-        return [math.sqrt(lattice.dim), *(step.radius for step in self._steps(max(size, 1), lattice))]
+        return [math.sqrt(lattice.dim), *(radius for _, _, radius in self._steps(max(size, 1), lattice))]
 
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee."""
@@ -96,7 +87,8 @@ class CoinPress:
             cost=cost_of_gaussian(Fraction(self.mu) ** 2),
         )
 
-    def _steps(self, size: int, lattice: Lattice) -> Iterator[_Step]:
+    def _steps(self, size: int, lattice: Lattice) -> Iterator[tuple[Fraction, RoundedGaussian, float]]:
+        """Yield the squared norm to which differences from the centre are clipped, their noise, and the new radius."""
         unit, radius, log = lattice.scale / math.sqrt(lattice.dim), math.sqrt(lattice.dim), math.log(100)
         # The norm of a standard normal vector is below this with probability 0.99 (Laurent, Massart 2000, Lemma 1).
         tail = math.sqrt(lattice.dim + 2 * math.sqrt(lattice.dim * log) + 2 * log)
@@ -106,7 +98,7 @@ class CoinPress:
             noise = RoundedGaussian.within(each, 4 * bound)
             spread = noise.noise_std / (size * unit)
             radius = tail * math.sqrt(1 / size + spread**2)
-            yield _Step(bound, noise, radius)
+            yield bound, noise, radius
 
 
 def _clipped_sum(rows: NDArray[np.int8], center: Float, bound: Fraction) -> NDArray[np.int64]:

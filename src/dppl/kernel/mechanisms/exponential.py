@@ -75,13 +75,13 @@ class Tally:
     @classmethod
     def merged(cls, tallies: Iterable[Tally]) -> Tally:
         """Return the tally of the candidates of all."""
-        return functools.reduce(cls._with, tallies)
-
-    def _with(self, other: Tally) -> Tally:
-        n, size, width = self.n + other.n, self.best.shape[1], self.counts.shape[1] - 1
-        best = _best(np.hstack([self.best, other.best]), size)
-        counts = self._below(best, width) + other._below(best, width)
-        return Tally(n, best, counts.astype(np.min_scalar_type(n)))
+        whole, *others = tallies
+        width = whole.counts.shape[1] - 1
+        for other in others:
+            best = _best(np.hstack([whole.best, other.best]), whole.best.shape[1])
+            counts, n = whole._below(best, width) + other._below(best, width), whole.n + other.n
+            whole = cls(n, best, counts.astype(np.min_scalar_type(n)))
+        return whole
 
     def _below(self, best: Int64, width: int) -> Int64:
         """Count the candidates by how far they lie below the last of other, better bins."""
@@ -96,13 +96,12 @@ class Tally:
         return counts
 
 
-@dataclass(frozen=True, slots=True)
-class Stratum:
-    """Neighbouring bins whose candidates are counted together: one bin, or all below the window."""
+class Stratum(NamedTuple):
+    """Neighbouring bins whose candidates are counted as one: a single bin, or all below the window."""
 
-    lowest: int  # lowest, highest: its bins
+    lowest: int
     highest: int
-    count: int  # number of its candidates
+    count: int
 
 
 def strata(whole: Tally, code: int) -> list[Stratum]:
@@ -112,8 +111,9 @@ def strata(whole: Tally, code: int) -> list[Stratum]:
     above, times = np.unique(best[best > last], return_counts=True)
     inside = np.flatnonzero(counts[:width])
     bins = [*above[::-1].tolist(), *(last - inside).tolist()]
-    found = [Stratum(*pair) for pair in zip(bins, bins, [*times[::-1].tolist(), *counts[inside].tolist()], strict=True)]
-    return found + [Stratum(NONE, last - width, int(counts[width]))] * bool(counts[width])
+    single = zip(bins, bins, [*times[::-1].tolist(), *counts[inside].tolist()], strict=True)
+    further = [Stratum(NONE, last - width, int(counts[width]))] * bool(counts[width])
+    return [*(Stratum(*one) for one in single), *further]
 
 
 class Places:
@@ -152,9 +152,9 @@ def _best(bins: Int64, size: int) -> Int64:
     if size == 1 and n:
         return np.asarray(bins.max(axis=1, keepdims=True))
     largest = np.partition(bins, n - size, axis=1)[:, n - size :] if n > size else bins
-    found = np.full((len(bins), size), NONE)
-    found[:, : largest.shape[1]] = np.sort(largest, axis=1)[:, ::-1]
-    return found
+    best = np.full((len(bins), size), NONE)
+    best[:, : largest.shape[1]] = np.sort(largest, axis=1)[:, ::-1]
+    return best
 
 
 def _count(columns: Int64, width: int, weights: NDArray[np.unsignedinteger] | None = None) -> Int64:
@@ -187,7 +187,8 @@ class ExponentialMechanism:
 
     epsilon: float  # bounded range: a record changes every log-probability of one selection by at most this
     sensitivity: int  # largest growth of one utility
-    size: int = 1  # of candidates to select together; a set's utility is that of its worst member
+    size: int = 1  # of candidates to select as a set, whose utility is that of its worst member
+    adjacency: str = "add-remove"
 
     @classmethod
     def within(
@@ -197,8 +198,8 @@ class ExponentialMechanism:
 
         Under replace-one each is half as sharp; `describe` says why.
         """
-        epsilon = budget.selection_epsilon()
-        return cls(epsilon=epsilon if adjacency == "add-remove" else epsilon / 2, sensitivity=sensitivity, size=size)
+        epsilon = budget.selection_epsilon() / (1 if adjacency == "add-remove" else 2)
+        return cls(epsilon=epsilon, sensitivity=sensitivity, size=size, adjacency=adjacency)
 
     def select(self, utilities: Int64, source: Randomness) -> Int64:
         """Return the positions of the selected candidates, in ascending order."""
@@ -208,18 +209,16 @@ class ExponentialMechanism:
     def tally(self, utilities: Int64) -> Tally:
         """Return what `select_each` needs to know of some candidates, which is as private as their utilities.
 
-        Utilities have the shape (n_classes, n), and are below 2⁶¹ in magnitude. No randomness enters a tally, so
-        another process may compute it; noise is drawn where all tallies come together.
+        Utilities have the shape (n_classes, n), and are below 2⁶¹ in magnitude. No randomness enters a tally.
         """
         return Tally.of(utilities >> self._scale.shift, self.size, self._scale.width)
 
     def select_each(self, parts: Sequence[Tally], look: Look, source: Randomness) -> Int64:
         """Return the positions of the selected candidates of each class, from tallies of a pool and a second look.
 
-        The parts are consecutive, and their number says how closely the second look is confined, which is taken once.
-        What is selected depends on the utilities in the order of positions and on `source`, not on the parts. Positions
-        have the shape (n_classes, size), and ascend within a class, since the order inside a set says nothing. Fewer
-        candidates than `size` are refused, and so is a second look at others than those of the first.
+        The parts are consecutive; the more there are, the less is looked at again. What is selected depends on the
+        utilities in the order of positions and on `source`, not on the parts. Positions have the shape (n_classes,
+        size), and ascend within a class, since the order inside a set says nothing.
         """
         whole = Tally.merged(parts)
         if whole.n < self.size:
@@ -256,13 +255,13 @@ class ExponentialMechanism:
             sought |= (own >= lowest) & (own <= highest)
         return sought
 
-    def describe(self, statistic: str, *, adjacency: str) -> Release:
+    def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee, with the cost of one selection for each of several disjoint classes.
 
         Under replace-one a record leaves one selection and enters another, or the same one: twice epsilon in pure DP,
         and in zCDP the square of twice the range over eight (the same class is the worse case).
         """
-        epsilon = self.epsilon if adjacency == "add-remove" else 2 * self.epsilon
+        epsilon = self.epsilon if self.adjacency == "add-remove" else 2 * self.epsilon
         return Release(
             mechanism="exponential mechanism" if self.size == 1 else f"joint exponential mechanism (top-{self.size})",
             statistic=statistic,

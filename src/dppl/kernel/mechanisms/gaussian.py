@@ -63,11 +63,6 @@ class RoundedGaussian:
         noise_std = root_above(total / Fraction(budget.gaussian_allowance().mu) ** 2)
         return cls(squared_sensitivity=total, noise_std=noise_std, times=times)
 
-    @property
-    def cost(self) -> dict[str, float]:
-        """What all releases cost, in Gaussian DP and in zCDP, rounded up."""
-        return cost_of_gaussian(self.squared_sensitivity / Fraction(self.noise_std) ** 2)
-
     def release(self, exact: Int64, source: Randomness) -> Int64:
         """Return `exact`, which is private, plus noise of the same shape; the sum of two int64 arrays is exact."""
         return exact + source.rounded_gaussian(self.noise_std, exact.shape)
@@ -80,7 +75,7 @@ class RoundedGaussian:
             sensitivity=math.sqrt(self.squared_sensitivity / self.times),
             norm=self._norm,
             parameters={name: getattr(self, name) for name in self._stated},
-            cost=self.cost,
+            cost=cost_of_gaussian(self.squared_sensitivity / Fraction(self.noise_std) ** 2),
             times=self.times,
         )
 
@@ -110,15 +105,11 @@ class SymmetricRoundedGaussian(RoundedGaussian):
     def release(self, exact: Int64, source: Randomness) -> Int64:
         """Return symmetric matrices, read on and above the diagonal, plus symmetric noise."""
         *stack, d, _ = exact.shape
-        diagonal = np.arange(d)
-        rows, columns = np.triu_indices(d, 1)
-        noisy = np.empty_like(exact)
-        noisy[..., diagonal, diagonal] = exact[..., diagonal, diagonal] + source.rounded_gaussian(
-            self.noise_std, (*stack, d)
-        )
-        above = exact[..., rows, columns] + source.rounded_gaussian(self.off_diagonal_noise_std, (*stack, len(rows)))
-        noisy[..., rows, columns] = above
-        noisy[..., columns, rows] = above
+        diagonal, (rows, columns) = np.arange(d), np.triu_indices(d, 1)
+        noisy = exact.copy()
+        noisy[..., diagonal, diagonal] += source.rounded_gaussian(self.noise_std, (*stack, d))
+        noisy[..., rows, columns] += source.rounded_gaussian(self.off_diagonal_noise_std, (*stack, len(rows)))
+        noisy[..., columns, rows] = noisy[..., rows, columns]
         return noisy
 
 
@@ -135,8 +126,8 @@ class SampledGaussian:
     def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int, rate: float) -> SampledGaussian:
         """Return the least noise that stays within `budget`; rounding it is post-processing.
 
-        The sensitivity is that of a release if all records were sampled, and `rate` the probability that one is, which
-        is rounded down to a multiple of 2⁻³², and at least that. Sampling improves (epsilon, delta), not zCDP.
+        The sensitivity is for all records, and `rate` the probability with which one is sampled, rounded down to a
+        multiple of 2⁻³², and at least that. Sampling improves (epsilon, delta), not zCDP.
         """
         if not isinstance(budget, ApproxDP):
             raise BudgetError(

@@ -1,11 +1,11 @@
 """Conversions between notions, on plain floats, always rounded to the safe side; those of Gaussian DP are `tradeoff`'s.
 
-They are followed by what a private search for hyper-parameters costs, the best of a random number of runs. An algorithm
-that fits and scores a candidate under rho-zCDP is run K times, each time on a candidate drawn at random, and only the
-best result is released. With a fixed K that costs K times as much; with K hidden and drawn from a geometric
-distribution it costs little more than one run (Liu, Talwar 2019; Papernot, Steinke 2022). The number of runs must stay
-secret: neither a log nor the content of a file may tell it. The running time does, and with it the times of files that
-are written after the search; every statement of a search lists that as not covered.
+Then what a private search for hyper-parameters costs. An algorithm that fits and scores a candidate under rho-zCDP is
+run K times, each time on a candidate drawn at random, and only the best result is released. With a fixed K that costs K
+times as much; with K hidden and drawn from a geometric distribution it costs little more than one run (Liu, Talwar
+2019; Papernot, Steinke 2022). The number of runs must stay secret: neither a log nor the content of a file may show it.
+The running time does, and with it the times of files that are written after the search; every statement of a search
+lists that as not covered.
 
 The arithmetic of Rényi orders is dp-accounting's; this module chooses the orders, searches the inverse and checks the
 side on which the result lies. Closed forms are decided in exact rational arithmetic. Here rho, mu and epsilon are
@@ -45,7 +45,7 @@ def epsilon_of_zcdp(rho: float, delta: float) -> float:
     Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12 at the best of many orders, computed by
     dp-accounting.
     """
-    epsilon, _ = _epsilon_and_order(rho, delta)
+    epsilon, _ = epsilon_and_order(rho, delta)
     if not math.isfinite(epsilon):
         raise BudgetError(f"rho={rho!r} implies no finite epsilon at delta={delta!r}.")
     # A tiny rho rounds to epsilon = 0 (delta alone covers it); budgets are positive, so name the smallest margin.
@@ -63,13 +63,8 @@ def epsilon_at_order(divergence: float, delta: float, order: float) -> float:
     return max(epsilon + _MARGIN * largest, _MARGIN)
 
 
-def order_of_zcdp_within(epsilon: float, delta: float) -> float:
-    """Return the Rényi order that proves `zcdp_within` (epsilon, delta)."""
-    return _epsilon_and_order(zcdp_within(epsilon, delta), delta)[1]
-
-
-def _epsilon_and_order(rho: float, delta: float) -> tuple[float, float]:
-    """Return the smallest epsilon, and the order that proves it."""
+def epsilon_and_order(rho: float, delta: float) -> tuple[float, float]:
+    """Return the smallest epsilon that dp-accounting proves for rho-zCDP, and the Rényi order that proves it."""
     import dp_accounting  # here, because importing it takes longer than all else, and few commands convert
 
     order = 2.0  # its distance from 1 is the unit of the coarse sweep
@@ -185,9 +180,7 @@ def _sampled_gaussian(multiplier: float, sampling_rate: float, steps: int) -> An
 def renyi_of_best(rho: float, mean_runs: int, order: float) -> float:
     r"""Bound the Rényi divergence of the best of a geometric number of rho-zCDP runs, rounded up.
 
-    Here rho is the cost of one run, its score included, and m the mean number of runs, at least 2.
-
-    With the number of runs geometric on 1, 2, … of mean m and runs of divergence rho·order,
+    With rho the cost of one run, its score included, and the number of runs geometric on 1, 2, … of mean m ≥ 2,
 
     .. math:: D \le \rho\,\alpha + \frac{\log m}{\alpha - 1}
               + 2 \min_{\hat\alpha \ge 1} \left[\rho (\hat\alpha - 1) + \frac{\log m}{\hat\alpha}\right].
@@ -206,7 +199,7 @@ def rho_per_run_within(epsilon: float, delta: float, mean_runs: int) -> float:
     check_mean_runs(mean_runs)
 
     def excess(log_rho: float) -> float:
-        return _search_epsilon(math.exp(log_rho), mean_runs, delta)[0] - epsilon
+        return search_epsilon_and_order(math.exp(log_rho), mean_runs, delta)[0] - epsilon
 
     # Above this a run alone would exceed the budget: rho-zCDP leads to more than epsilon = rho.
     low, high = math.log(1e-12), math.log(epsilon + 1)
@@ -223,19 +216,14 @@ def rho_per_run_within(epsilon: float, delta: float, mean_runs: int) -> float:
     return rho
 
 
-def best_order(rho: float, mean_runs: int, delta: float) -> float:
-    """Return the Rényi order, of `ORDERS`, that proves the smallest epsilon of a search at `delta`."""
-    return _search_epsilon(rho, mean_runs, delta)[1]
-
-
-def _search_epsilon(rho: float, mean_runs: int, delta: float) -> tuple[float, float]:
-    return min(
-        (epsilon_at_order(renyi_of_best(rho, mean_runs, order), delta, order), order) for order in ORDERS.tolist()
-    )
+def search_epsilon_and_order(rho: float, mean_runs: int, delta: float) -> tuple[float, float]:
+    """Return the smallest epsilon of a search at `delta`, and the Rényi order, of `ORDERS`, that proves it."""
+    orders = ORDERS.tolist()
+    return min((epsilon_at_order(renyi_of_best(rho, mean_runs, order), delta, order), order) for order in orders)
 
 
 def check_mean_runs(mean_runs: int) -> None:
-    """Refuse what is not an integer of at least 2."""
+    """Raise unless it is an integer of at least 2."""
     _validate.positive_integer(mean_runs=mean_runs)
     if mean_runs < 2:
         raise ParameterError("mean_runs must be at least 2; with one run there is nothing to choose from.")

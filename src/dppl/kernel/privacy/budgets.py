@@ -36,9 +36,12 @@ class Budget(ABC):
 
     def __post_init__(self) -> None:
         """Check the parameters, and keep them as Python floats: NumPy's narrow ones lower the precision of the rest."""
-        for name, value in asdict(self).items():  # type: ignore[call-overload]
-            (_validate.open_unit if name == "delta" else _validate.positive)(**{name: value})
+        rules = {"delta": _validate.open_unit, "mu": _validate.not_negative}
+        for name, value in self.to_dict().items():
+            rules.get(name, _validate.positive)(**{name: value})
             object.__setattr__(self, name, float(value))
+        if mu := self.to_dict().get("mu"):
+            tradeoff.check_mu(mu, least=tradeoff.SMALLEST_MU)
 
     def __str__(self) -> str:
         parameters = " at ".join(f"{name} = {rounded_up(value)}" for name, value in self.to_dict().items())
@@ -51,9 +54,9 @@ class Budget(ABC):
 
     @property
     def weakness(self) -> str:
-        """What to tell whoever spends a budget that implies an epsilon from 3 on, or has a delta from 1e-4 on."""
+        """A warning where it implies an epsilon of at least 3, or has a delta of at least 1e-4."""
         strong, weak = STRONG_AND_WEAK
-        parameters, said, implied = self.to_dict(), [], ""
+        parameters, warnings, implied = self.to_dict(), [], ""
         epsilon, delta = parameters.get("epsilon", 0.0), parameters.get("delta", 0.0)
         if "epsilon" not in parameters and not self.is_zero:
             delta = USUAL_DELTA
@@ -63,16 +66,16 @@ class Budget(ABC):
                 epsilon = math.inf if next(iter(parameters.values())) > 1 else 0.0
             implied = f" It implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}."
         if epsilon >= weak:
-            said.append(
+            warnings.append(
                 f"{self} is a weak guarantee.{implied} The model's statement says how often a guess of membership may "
                 f"be right. An epsilon of at most {strong:g} is strong; choose one near it if the accuracy allows."
             )
         if delta >= LARGE_DELTA:
-            said.append(
+            warnings.append(
                 f"delta = {rounded_up(delta)} is too large for most data: with a delta of 1 / number of records or "
                 "more, a mechanism may publish a whole record. Choose one far below that, for instance 1e-6."
             )
-        return " ".join(said)
+        return " ".join(warnings)
 
     def to_dict(self) -> dict[str, float]:
         """Return the parameters by name, for example ``{"rho": 0.5}``."""
@@ -105,16 +108,12 @@ class Budget(ABC):
 
 @dataclass(frozen=True, slots=True)
 class PureDP(Budget):
-    r"""Pure differential privacy.
+    """Pure differential privacy (Dwork, McSherry, Nissim, Smith 2006, Definition 1).
 
     Parameters
     ----------
     epsilon : float
         Bound on the log-ratio of the probabilities of any outcome between neighbours, greater than 0.
-
-    References
-    ----------
-    .. [1] Dwork, McSherry, Nissim, Smith (2006), Definition 1.
 
     Examples
     --------
@@ -143,22 +142,15 @@ class PureDP(Budget):
 
 @dataclass(frozen=True, slots=True)
 class GaussianDP(Budget):
-    r"""Gaussian differential privacy, the notion of Gaussian noise: it loses nothing in composition or conversion.
+    """Gaussian differential privacy, the notion of Gaussian noise: it loses nothing in composition or conversion.
+
+    Dong, Roth, Su (2022), arXiv:1905.02383v3, Definition 2.6.
 
     Parameters
     ----------
     mu : float
-        No test tells neighbours apart better than it tells N(0, 1) from N(mu, 1). It is the x-axis of the DPPL papers'
+        No test distinguishes neighbours better than N(0, 1) from N(mu, 1). It is the x-axis of the DPPL papers'
         figures, sqrt(2·rho). With 0 no private record is read, which is for models of public examples alone.
-
-    Raises
-    ------
-    BudgetError
-        If mu is so small or large that nothing can be done with it.
-
-    References
-    ----------
-    .. [1] Dong, Roth, Su (2022), arXiv:1905.02383v3, Definition 2.6.
 
     Examples
     --------
@@ -169,12 +161,6 @@ class GaussianDP(Budget):
     mu: float
     notion: ClassVar[str] = "Gaussian DP"
 
-    def __post_init__(self) -> None:
-        _validate.not_negative(mu=self.mu)
-        object.__setattr__(self, "mu", float(self.mu))
-        if self.mu:
-            tradeoff.check_mu(self.mu, least=tradeoff.SMALLEST_MU)
-
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the exact epsilon at `delta`, rounded up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 2.13)."""
         return ApproxDP(tradeoff.gaussian_epsilon(self.mu, float(delta)), delta)
@@ -184,30 +170,24 @@ class GaussianDP(Budget):
 
         So budgets whose squares add up in decimals, such as 0.6 and 0.8, do so in an account as well.
         """
-        return GaussianDP(as_typed(self._above_zero()))
+        if self.is_zero:
+            raise BudgetError("mu = 0 allows no finite noise; spend more, or release nothing.")
+        return GaussianDP(as_typed(self.mu))
 
     def selection_epsilon(self) -> float:
         """Return the largest range of one selection that is mu-GDP, rounded down (`dppl.kernel.privacy.tradeoff`)."""
-        return tradeoff.selection_range_within(self._above_zero())
-
-    def _above_zero(self) -> float:
-        if self.is_zero:
-            raise BudgetError("mu = 0 allows no finite noise; spend more, or release nothing.")
-        return self.mu
+        self.gaussian_allowance()  # raises for mu = 0
+        return tradeoff.selection_range_within(self.mu)
 
 
 @dataclass(frozen=True, slots=True)
 class ZCDP(Budget):
-    r"""Zero-concentrated differential privacy.
+    """Zero-concentrated differential privacy (Bun and Steinke 2016, arXiv:1605.02065v1, Definition 1.1).
 
     Parameters
     ----------
     rho : float
         The Rényi divergence of order alpha between neighbours is at most rho·alpha, for all alpha > 1. Greater than 0.
-
-    References
-    ----------
-    .. [1] Bun and Steinke (2016), arXiv:1605.02065v1, Definition 1.1.
 
     Examples
     --------
@@ -237,7 +217,7 @@ class ZCDP(Budget):
 
 @dataclass(frozen=True, slots=True)
 class ApproxDP(Budget):
-    r"""Approximate differential privacy.
+    """Approximate differential privacy (Dwork, Kenthapadi, McSherry, Mironov, Naor 2006).
 
     Parameters
     ----------
@@ -246,10 +226,6 @@ class ApproxDP(Budget):
     delta : float
         Slack in that inequality, strictly between 0 and 1; meaningful values lie far below 1/n. It is not the
         probability that the loss exceeds epsilon, which can be larger.
-
-    References
-    ----------
-    .. [1] Dwork, Kenthapadi, McSherry, Mironov, Naor (2006).
     """
 
     epsilon: float
@@ -257,13 +233,7 @@ class ApproxDP(Budget):
     notion: ClassVar[str] = "approximate DP"
 
     def to_approx(self, delta: float) -> ApproxDP:
-        """Return the budget itself if `delta` is not smaller than its own.
-
-        Raises
-        ------
-        BudgetError
-            If `delta` is smaller: one pair implies no other with a smaller delta.
-        """
+        """Return the budget itself if `delta` is not smaller than its own."""
         _validate.open_unit(delta=delta)
         if delta < self.delta:
             raise BudgetError(f"{self!r} implies nothing at the smaller delta={delta!r}.")

@@ -51,7 +51,7 @@ class Cost:
         If given, `rho` is the cost of one run, and what is released is the best of a geometric number of runs of this
         mean (`dppl.kernel.privacy.accounting`). Such a search has a bound at each Rényi order, but no zCDP cost of use.
     adjacency : str, default=None
-        Relation under which this is the cost; `Guarantee.costs` states it. None is that of the other costs.
+        Relation under which this is the cost, as `Guarantee.costs` states it. None is that of the other costs.
     unit : str, default=None
         Whom it is the cost to, a record or a person, likewise.
     """
@@ -77,16 +77,9 @@ class Cost:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, float]) -> Cost:
-        """Read the cost that a release states: ``rho``, perhaps ``mu`` and ``epsilon``; or that of a search.
+        """Read the cost that a release states.
 
-        The latter has ``rho_per_run`` and ``mean_runs``.
-
-        Raises
-        ------
-        KeyError
-            If it names anything else.
-        ParameterError
-            If a value breaks its rule.
+        It has ``rho`` and perhaps ``mu`` and ``epsilon``; that of a search ``rho_per_run`` and ``mean_runs``.
         """
         names = set(fields)
         if names == {"rho_per_run", "mean_runs"}:
@@ -125,9 +118,7 @@ class Composed:
 
 
 def split(budget: Budget, shares: Sequence[float]) -> list[GaussianDP]:
-    """Share what a budget allows in Gaussian noise among releases that together never cost more.
-
-    Shares are proportions, and each part is rounded down.
+    """Share what a budget allows in Gaussian noise in these proportions, each part rounded down.
 
     Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), so it is these that are shared.
 
@@ -136,12 +127,12 @@ def split(budget: Budget, shares: Sequence[float]) -> list[GaussianDP]:
     """
     _validate.positive(**{f"shares[{i}]": share for i, share in enumerate(shares)})
     squared_mu = Fraction(budget.gaussian_allowance().mu) ** 2
-    total = sum((Fraction(float(share)) for share in shares), Fraction(0))
-    return [GaussianDP(root_below(squared_mu * Fraction(float(share)) / total)) for share in shares]
+    exact = [Fraction(float(share)) for share in shares]
+    return [GaussianDP(root_below(squared_mu * share / sum(exact))) for share in exact]
 
 
 def budget_of_one(budget: Budget, n_rows: int, *, per_class: bool, selects: bool = False) -> Budget:
-    """Return what a fit on single rows may spend, so that so many rows together cost no more than `budget`.
+    """Return what a fit on single rows may spend, so that `n_rows` rows together cost no more than `budget`.
 
     It is in the notion of `budget`; of approximate DP, what it allows in Gaussian DP, or in pure DP to selections. The
     rows are in different classes. `per_class` says that what is released of a class follows from the rows of that class
@@ -202,34 +193,19 @@ def epsilon_at(costs: Iterable[Cost], delta: float, order: float) -> float:
 
 
 def compose(costs: Sequence[Cost], delta: float) -> Composed:
-    """Return the smallest epsilon that some route proves for all releases together at `delta`.
+    """Return the smallest epsilon, rounded up, that some route proves for all releases together at `delta`.
 
-    Routes: squares of mu added and converted exactly; the trade-off function of a single selection; zCDP costs added
-    and converted; pure epsilons added, perhaps to converted zCDP of the others; with a search among them, Rényi
-    divergences added at the best of many orders. All hold for releases that are chosen adaptively, as long as their
-    costs were fixed in advance.
+    Routes: squares of mu added and converted exactly (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollaries 2.13 and
+    3.3); the trade-off function of a single selection; zCDP costs added and converted (Canonne, Kamath, Steinke 2020,
+    arXiv:2004.00010v5, Proposition 12); pure epsilons added, perhaps to converted zCDP of the others; with a search
+    among them, Rényi divergences added at the best of many orders. All hold for releases that are chosen adaptively, as
+    long as their costs were fixed in advance.
 
     Parameters
     ----------
     costs : sequence of Cost
         Those of guarantees come from `Guarantee.costs`, for example ``[*first.costs(), *second.costs()]``.
     delta : float
-
-    Returns
-    -------
-    Composed
-        Epsilon is rounded up, never down.
-
-    Raises
-    ------
-    ParameterError
-        If `costs` is something else, or the costs hold under different relations or for different units, which do not
-        add.
-
-    References
-    ----------
-    .. [1] Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12.
-    .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollaries 2.13 and 3.3.
     """
     _check_costs(costs)
     _validate.open_unit(delta=delta)

@@ -6,7 +6,7 @@ import functools
 import math
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from importlib import metadata
 from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
@@ -23,7 +23,7 @@ from dppl.kernel.privacy.accounting import (
     sampled_gaussian_pairs,
 )
 from dppl.kernel.privacy.budgets import USUAL_DELTA, ApproxDP, Budget, budget_from_dict
-from dppl.kernel.privacy.composition import Cost, compose, covers, total_epsilon, total_mu, total_rho
+from dppl.kernel.privacy.composition import Cost, compose, covers, total_epsilon, total_mu
 
 Adjacency: TypeAlias = Literal["add-remove", "replace-one"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
@@ -68,22 +68,20 @@ class Release:
 
     Parameters
     ----------
-    mechanism : str
-        Name of the mechanism, for example ``"rounded Gaussian"``.
-    statistic : str
-        What it was applied to.
+    mechanism, statistic : str
+        For example ``"rounded Gaussian"``, and what it was applied to.
     sensitivity : float
-        Bound on what one record changes, in the norm named by `norm` and in units of the statistic.
+        Bound on what one record changes, in units of the statistic.
     norm : str
         Norm of `sensitivity`.
     parameters : dict of str to float
-        Parameters of the noise, for example ``{"noise_std": 12.5}``.
+        Of the noise, for example ``{"noise_std": 12.5}``.
     cost : dict of str to float
-        What it costs under the adjacency of the guarantee: ``rho`` (zCDP), ``mu`` (Gaussian DP) and, where it has one,
-        pure ``epsilon``. With both ``mu`` and ``epsilon`` it is one selection by the exponential mechanism, of range
+        Under the adjacency of the guarantee: ``rho`` (zCDP), ``mu`` (Gaussian DP) and, where it has one, pure
+        ``epsilon``. With both ``mu`` and ``epsilon`` it is one selection by the exponential mechanism, of range
         epsilon. A release that was accounted in approximate DP only has ``epsilon`` and ``delta``.
     times : int, default=1
-        Number of draws. Sensitivity and noise are those of one, the cost is that of all.
+        Number of draws. Sensitivity and noise are for one, the cost is for all.
     """
 
     mechanism: str
@@ -100,35 +98,20 @@ class Release:
         return self.mechanism if self.times == 1 else f"{self.mechanism}, {self.times} times"
 
     def repeated(self, times: int) -> Release:
-        """Return the entry of this release, made so many times, of Gaussian noise.
-
-        Parameters
-        ----------
-        times : int
-
-        Raises
-        ------
-        BudgetError
-            If it is of anything else than Gaussian noise.
-        """
+        """Return the entry of this release of Gaussian noise, made so many times."""
         if set(self.cost) != {"mu", "rho"}:
             raise BudgetError(f"only releases of Gaussian noise are accounted as one entry; this is {self.mechanism}.")
         cost = cost_of_gaussian(times * Fraction(self.cost["mu"]) ** 2)
         return replace(self, times=times * self.times, cost=cost)
 
     def for_rows(self, n_rows: int, *, per_class: bool) -> Release:
-        """Return the entry of this release for a person of so many rows, from that for single rows.
+        """Return the entry for a person of so many rows, from the one for single rows.
 
         Parameters
         ----------
         n_rows : int
         per_class : bool
             Whether what is released of a class follows from the rows of that class alone, with noise of its own.
-
-        Raises
-        ------
-        BudgetError
-            If it is of anything else than Gaussian noise or selections.
         """
         names = set(self.cost)
         if names == {"mu", "rho"}:
@@ -142,33 +125,27 @@ class Release:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a JSON-ready dictionary; `from_dict` reads it back."""
-        values = {name: getattr(self, name) for name in self.__slots__ if name != "times" or self.times > 1}
-        return values | {name: dict(values[name]) for name in ("parameters", "cost")}
+        values = asdict(self)
+        if self.times == 1:
+            del values["times"]
+        return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Release:
-        """Read what `to_dict` wrote.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            If the fields are not those of a release.
-        """
+        """Read what `to_dict` wrote."""
         release = cls(**_read_fields(cls, {"times": 1} | values))
-        cost = release.cost
+        cost, noise_std = release.cost, release.parameters.get("noise_std", 0.0)
+        consistent = release.sensitivity > 0 and noise_std >= 0 and release.times >= 1
         if {"mu", "rho"} <= set(cost):
-            # Whatever states a mu states what follows from it: of Gaussian noise, or of one selection.
-            mu, rho = cost["mu"], cost["mu"] ** 2 / 2
-            if "epsilon" in cost:
-                mu, rho = tradeoff.selection_mu(cost["epsilon"]), cost["epsilon"] ** 2 / 8
-            if not (math.isclose(cost["mu"], mu, rel_tol=1e-9) and math.isclose(cost["rho"], rho, rel_tol=1e-9)):
-                raise ValueError("the costs of a release contradict each other")
-        noise_std = release.parameters.get("noise_std", 0.0)
-        paid = release.sensitivity > 0 and noise_std >= 0 and release.times >= 1
-        if paid and release.mechanism == "rounded Gaussian" and "mu" in cost:
+            # Whatever states a mu states what follows from it, of Gaussian noise or of one selection.
+            follows = (
+                cost_of_selection(cost["epsilon"]) if "epsilon" in cost else cost_of_gaussian(Fraction(cost["mu"]) ** 2)
+            )
+            consistent &= all(math.isclose(cost[name], follows[name], rel_tol=1e-9) for name in ("mu", "rho"))
+        if release.mechanism == "rounded Gaussian" and "mu" in cost:
             # The last digits went through floats.
-            paid = cost["mu"] * noise_std >= math.sqrt(release.times) * release.sensitivity * (1 - 1e-9)
-        if not paid:
+            consistent &= cost["mu"] * noise_std >= math.sqrt(release.times) * release.sensitivity * (1 - 1e-9)
+        if not consistent:
             raise ValueError("sensitivity, noise and cost of a release contradict each other")
         return release
 
@@ -191,15 +168,13 @@ class Guarantee:
     Parameters
     ----------
     budget : Budget
-        The budget that all releases together stay within.
+        What all releases stay within, added up.
     adjacency : {"add-remove", "replace-one"}
         Which data sets count as neighbours.
     releases : tuple of Release
         Every use of a mechanism.
-    public_inputs : tuple of str
-        What was treated as public.
-    not_covered : tuple of str
-        What the guarantee does not cover.
+    public_inputs, not_covered : tuple of str
+        What was treated as public, and what the guarantee does not cover.
     fit_for_release : bool
         Whether all randomness came from the operating system. False for a seeded run, whose noise can be recomputed.
     neighbours : str, default=None
@@ -216,7 +191,7 @@ class Guarantee:
     software : dict of str to str
         Versions that made the release; by default those installed.
     n_models : int, default=1
-        How many models it is of, all together: of a stream one after each task.
+        How many models it is of: of a stream one after each task.
     """
 
     budget: Budget
@@ -234,13 +209,7 @@ class Guarantee:
     n_models: int = 1
 
     def costs(self) -> list[Cost]:
-        """Return what each release costs, to be added to the costs of others.
-
-        Raises
-        ------
-        BudgetError
-            If a release was accounted in approximate DP only.
-        """
+        """Return what each release costs, to be added to the costs of others."""
         if any("delta" in release.cost for release in self.releases):
             raise BudgetError(
                 "this release is accounted in (epsilon, delta) only, and such costs have no exact sum, so a ledger "
@@ -251,23 +220,11 @@ class Guarantee:
 
     @property
     def mu(self) -> float | None:
-        """What all releases cost together in Gaussian DP, rounded up; None if one was not accounted in it."""
-        if any("mu" not in release.cost for release in self.releases):
-            return None
-        return total_mu(self.costs())
+        """What all releases cost in Gaussian DP, rounded up; None if one was not accounted in it."""
+        return total_mu(self.costs()) if all("mu" in release.cost for release in self.releases) else None
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon that is proven for all releases together at `delta`, rounded up.
-
-        For Gaussian noise it is the exact one.
-
-        Raises
-        ------
-        ParameterError
-            If `delta` is not strictly between 0 and 1.
-        BudgetError
-            If the releases were accounted in approximate DP only, at a larger delta, and do not say their noise.
-        """
+        """Return the smallest epsilon that is proven for all releases, rounded up; exact for Gaussian noise."""
         stated, sampling = self._approximate(), self._sampling()
         if stated is None:
             return compose(self.costs(), delta).epsilon
@@ -281,71 +238,47 @@ class Guarantee:
 
         It follows from what was drawn, whatever notion the budget was given in.
         """
-        selection = self._selection()
-        if selection is not None:
+        if (selection := self._selection()) is not None:
             return tradeoff.selection_best_guess(selection)
-        if self.mu is not None:
-            return tradeoff.gaussian_best_guess(self.mu)
-        best = min(tradeoff.approximate_best_guess(epsilon, delta) for epsilon, delta in self._pairs())
-        if all("rho" in release.cost for release in self.releases):
-            best = min(best, tradeoff.concentrated_best_guess(total_rho(self.costs())))
-        return best
+        if (mu := self.mu) is not None:
+            return tradeoff.gaussian_best_guess(mu)
+        return min(tradeoff.approximate_best_guess(epsilon, delta) for epsilon, delta in self._pairs())
 
     def true_positive_rate(self, false_positive_rate: float) -> float:
         """Return the share of members that tests find at most which wrongly suspect this share of others, rounded up.
 
         That is 1 minus the trade-off function of the releases: of N(0, 1) and N(mu, 1) for Gaussian noise (Dong, Roth,
         Su 2022, arXiv:1905.02383v3, Definition 2.6).
-
-        Raises
-        ------
-        ParameterError
-            If `false_positive_rate` is not strictly between 0 and 1.
         """
         _validate.open_unit(false_positive_rate=false_positive_rate)
-        selection = self._selection()
-        if selection is not None:
+        if (selection := self._selection()) is not None:
             return tradeoff.selection_power(selection, false_positive_rate)
-        if self.mu is not None:
-            return tradeoff.gaussian_power(self.mu, false_positive_rate)
+        if (mu := self.mu) is not None:
+            return tradeoff.gaussian_power(mu, false_positive_rate)
         # The largest difference of the two rates is what a guess at even odds gains, twice.
         gained = math.nextafter(2 * self.best_guess() - 1 + false_positive_rate, math.inf)
         pairs = self._pairs()
         return min(gained, *(tradeoff.approximate_power(*pair, false_positive_rate) for pair in pairs))
 
     def implied(self, delta: float | None = None) -> dict[str, Any]:
-        """Return what follows from the releases, JSON-ready: mu, epsilons, and what tests for a record can reach.
+        """Return what follows from the releases, JSON-ready: mu, epsilons, also at `delta`, and what tests can reach.
 
         It is computed anew and never read from a file.
-
-        Parameters
-        ----------
-        delta : float, default=None
-            One more delta to give the epsilon at.
         """
         stated = None if self._sampling() is not None else self._approximate()
         # Of releases that were accounted in approximate DP nothing is proven at smaller deltas.
         deltas = {at for at in DELTAS if stated is None or at >= stated.delta}
-        if delta is not None:
-            deltas.add(delta)
+        deltas |= set() if delta is None else {delta}
+        rates = {rate: self.true_positive_rate(rate) for rate in FALSE_POSITIVE_RATES}
         return {
             "mu": self.mu,
             "epsilon": [{"delta": at, "epsilon": self.epsilon(at)} for at in sorted(deltas, reverse=True)],
             "best_guess": self.best_guess(),
-            "tests": [
-                {"false_positive_rate": rate, "true_positive_rate": self.true_positive_rate(rate)}
-                for rate in FALSE_POSITIVE_RATES
-            ],
+            "tests": [{"false_positive_rate": low, "true_positive_rate": high} for low, high in rates.items()],
         }
 
     def summary(self, delta: float | None = None) -> str:
-        """Return the statement of the guarantee in one short paragraph; `str` says everything.
-
-        Parameters
-        ----------
-        delta : float, default=None
-            At which it says epsilon. None is that of an ApproxDP budget, or else the usual 1e-6.
-        """
+        """Return one short paragraph, with epsilon at `delta` (or `usual_delta`); `str` says everything."""
         from dppl.statement import words  # here, because the kernel knows no words
 
         return words.summary(self, delta)
@@ -362,7 +295,7 @@ class Guarantee:
 
     @property
     def pure_epsilon(self) -> float | None:
-        """What all releases cost together in pure DP, rounded up; None if one has no such cost (Gaussian noise)."""
+        """What all releases cost in pure DP, rounded up; None if one has no such cost (Gaussian noise)."""
         if not self.releases or any("epsilon" not in release.cost for release in self.releases):
             return None
         return None if self._approximate() is not None else total_epsilon(self.costs())
@@ -403,13 +336,7 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
-        """Read what `to_dict` wrote.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            If the fields are not those of a guarantee.
-        """
+        """Read what `to_dict` wrote."""
         guarantee = cls(**_read_fields(cls, {"n_models": 1} | values))
         if guarantee.adjacency not in ADJACENCIES:
             raise ValueError(f"unknown adjacency {guarantee.adjacency!r}")

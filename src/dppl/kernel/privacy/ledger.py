@@ -1,11 +1,9 @@
 """The ledger: a lasting record of every release from a private data set, which refuses what its budget does not cover.
 
 A release is charged before any private value enters a mechanism and before noise is drawn. A process that dies
-afterwards leaves its charge behind, marked as unfinished: what was spent is never under-counted. All arithmetic on
-costs is exact or rounded up, and one transaction reads the total and adds to it, so that processes that charge at once
-never overspend together.
-
-Three tables of a SQLite file or a PostgreSQL database hold it.
+afterwards leaves its charge behind, marked as unfinished. Costs are exact or rounded up, and one transaction reads the
+total and adds to it, so that processes that charge at once never overspend. Three tables of a SQLite file or a
+PostgreSQL database hold it.
 """
 
 from __future__ import annotations
@@ -29,7 +27,14 @@ from dppl import _validate
 from dppl._optional import how_to_install
 from dppl._version import __version__
 from dppl.errors import BudgetExceeded, LedgerError, ParameterError
-from dppl.kernel.privacy.accounting import below, best_order, epsilon_of_zcdp, order_of_zcdp_within, root_below
+from dppl.kernel.privacy.accounting import (
+    below,
+    epsilon_and_order,
+    epsilon_of_zcdp,
+    root_below,
+    search_epsilon_and_order,
+    zcdp_within,
+)
 from dppl.kernel.privacy.budgets import ApproxDP, Budget, GaussianDP, budget_from_dict, checked_budget, worth_showing
 from dppl.kernel.privacy.composition import Cost, epsilon_at, total_budget, total_epsilon, total_mu, total_rho
 from dppl.kernel.privacy.guarantee import ADJACENCIES, PERSON, Adjacency, Guarantee
@@ -127,8 +132,8 @@ class Ledger:
     budget : Budget, default=None
         Total that all releases may spend. Needed when the data set is new; afterwards None, or the same budget.
     adjacency : {"add-remove", "replace-one"}, default=None
-        Relation in which the account is kept. None is add-remove for a new data set. Releases under another relation
-        are refused, because costs under different relations do not add.
+        Relation in which the account is kept, since costs under different relations do not add. None is add-remove for
+        a new data set.
     accounting : {"gdp", "renyi"}, default=None
         How a new account in ApproxDP adds up; it stays so, because a route chosen later could be chosen by what earlier
         releases showed. ``"gdp"``, the default, adds squares of mu and converts exactly, which allows the most Gaussian
@@ -137,14 +142,6 @@ class Ledger:
     unit : {"record", "person"}, default=None
         Whom the account is for; None is a record for a new data set. One for persons takes the releases of fits with
         `groups`, and no others.
-
-    Raises
-    ------
-    ParameterError
-        If the data set is new and `budget` is missing or its name looks like that of another one here, or what is given
-        contradicts the ledger.
-    LedgerError
-        If the file or database is not a ledger, one of another schema, or cannot be reached.
 
     Notes
     -----
@@ -242,15 +239,10 @@ class Ledger:
             Public parameters, JSON-ready, for the record.
         partition : str, default=None
             Name of a part of the data set that shares no record (in an account for persons, no person) with parts of
-            other names. Releases on such parts
-            cost together the maximum over parts; that they are disjoint is the caller's word.
+            other names, which is the caller's word. Releases on such parts cost the maximum over parts.
         stepwise : bool, default=False
             Whether it pays for a training that draws in steps and may be interrupted. Then `begin_step` keeps several
-            runs of it from drawing more than they paid for together.
-
-        Returns
-        -------
-        LedgerEntry
+            runs of it from drawing more than they paid for.
 
         Raises
         ------
@@ -286,18 +278,12 @@ class Ledger:
         return LedgerEntry(self.dataset, number, run)
 
     def steps_begun(self, entry: LedgerEntry) -> int | None:
-        """Return how many steps of a training have begun; None if this ledger does not hold its charge.
-
-        Parameters
-        ----------
-        entry : LedgerEntry
-            What `charge` returned, of this ledger or another.
-        """
+        """Return how many steps of a training have begun; None if this ledger does not hold its charge."""
         with _transaction(self._engine) as connection:
             return self._begun(connection, entry)
 
     def begin_step(self, entry: LedgerEntry, step: int) -> None:
-        """Keep that a step of a training begins, once and for all. It is called before the step draws.
+        """Record that a step of a training begins, before it draws.
 
         Parameters
         ----------
@@ -324,7 +310,7 @@ class Ledger:
             connection.execute(_RELEASES.update().where(_RELEASES.c.number == entry.number).values(begun=step + 1))
 
     def check(self, guarantee: Guarantee, *, partition: str | None = None) -> None:
-        """Refuse what `charge` would refuse now, and charge nothing: for asking before long work.
+        """Raise what `charge` would raise now, and charge nothing: before long work.
 
         Parameters
         ----------
@@ -332,11 +318,6 @@ class Ledger:
             For instance from the plan that `EmbeddingClassifier.plan` returns.
         partition : str, default=None
             As in `charge`.
-
-        Raises
-        ------
-        BudgetExceeded, BudgetError, ParameterError
-            As `charge`.
         """
         cost = self._cost(guarantee, partition)
         with _transaction(self._engine) as connection:
@@ -345,30 +326,22 @@ class Ledger:
     def finish(self, entry: LedgerEntry, *, model_sha256: str | None = None, tell_time: bool = True) -> None:
         """Mark a charge as released, with the hash of the model file that it paid for.
 
-        The time is left out on request: that of a search would tell its number of runs, which must stay secret. Whoever
-        sees the time of the ledger's file (or the logs of a database) can tell it all the same.
-
         Parameters
         ----------
         entry : LedgerEntry
-            What `charge` returned.
         model_sha256 : str, default=None
-            Hash of the model file; None if there is none.
         tell_time : bool, default=True
-            Whether the time is kept, too.
+            False for a search, whose time would reveal its number of runs, which must stay secret. (Whoever sees the
+            time of the ledger's file, or the logs of a database, learns it all the same.)
         """
+        values = {"status": RELEASED, "released_at": _now() if tell_time else None, "model_sha256": model_sha256}
         with _transaction(self._engine) as connection:
-            connection.execute(
-                _RELEASES.update()
-                .where(_RELEASES.c.number == entry.number)
-                .values(status=RELEASED, released_at=_now() if tell_time else None, model_sha256=model_sha256)
-            )
+            connection.execute(_RELEASES.update().where(_RELEASES.c.number == entry.number).values(values))
 
     def spent(self) -> dict[str, float]:
         """Return what is spent, in the parameters of the budget's notion."""
         with _transaction(self._engine) as connection:
-            total = self._total(_paid(connection, self.dataset))
-        return self.budget.to_dict() | {self._parameter: total}
+            return self.budget.to_dict() | {self._parameter: self._total(_paid(connection, self.dataset))}
 
     def left(self) -> dict[str, float]:
         """Return the largest single release that still fits, rounded down.
@@ -381,7 +354,8 @@ class Ledger:
     def releases(self) -> list[dict[str, Any]]:
         """Return all charges of the data set in order, JSON-ready."""
         with _transaction(self._engine) as connection:
-            columns = [one.label(one.key) for one in _RELEASES.c if one.key not in ("dataset_id", "run", "begun")]
+            hidden = ("dataset_id", "run", "begun")
+            columns = [column.label(column.key) for column in _RELEASES.c if column.key not in hidden]
             return [dict(row._mapping) for row in _rows(connection, self.dataset, *columns)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -445,7 +419,7 @@ class Ledger:
             parts = {name for name, _ in paid if name is not None}
             check_name("partition", partition, parts)
         needed, instead = _COSTS.get(self.accounting, (None, ""))
-        if needed is not None and needed not in cost:
+        if needed not in (None, *cost):
             if "mean_runs" in cost:
                 instead = "a search for hyper-parameters needs one in approximate DP with the accounting 'renyi'"
             raise BudgetExceeded(
@@ -457,12 +431,10 @@ class Ledger:
             spent = self._total(paid)
             needs, left = self._rest(total, spent), worth_showing(self._rest(budget, spent), budget)
             # With few digits, or with all of them where the two would look the same.
-            texts = f"{needs:.6g}", f"{left:.6g}"
-            if texts[0] == texts[1]:
-                texts = repr(needs), repr(left)
+            digits = ".6g" if f"{needs:.6g}" != f"{left:.6g}" else ""
             raise BudgetExceeded(
-                f"this release needs {self._parameter} = {texts[0]} of data set {self.dataset!r}, which has {texts[1]} "
-                f"left of {budget:.6g}. Nothing was drawn and nothing charged."
+                f"this release needs {self._parameter} = {needs:{digits}} of data set {self.dataset!r}, which has "
+                f"{left:{digits}} left of {budget:.6g}. Nothing was drawn and nothing charged."
             )
 
     def _total(self, paid: Sequence[Paid]) -> float:
@@ -488,23 +460,22 @@ class Ledger:
     def _order(self, costs: list[Cost]) -> float | None:
         """Return the Rényi order of an account with searches, which was settled before anything was released.
 
-        It is that of the first release if this was a search, else the one at which the budget itself converts. An order
+        It follows from the first release if this was a search, else from the conversion of the budget itself. An order
         chosen later could be chosen by what earlier releases showed.
         """
         if self.accounting != "renyi" or all(cost.mean_runs is None for cost in costs):
             return None
         assert isinstance(self.budget, ApproxDP)
-        first = costs[0]
+        first, delta = costs[0], self.budget.delta
         if first.mean_runs is None:
-            return order_of_zcdp_within(self.budget.epsilon, self.budget.delta)
-        return best_order(first.rho, first.mean_runs, self.budget.delta)
+            return epsilon_and_order(zcdp_within(self.budget.epsilon, delta), delta)[1]
+        return search_epsilon_and_order(first.rho, first.mean_runs, delta)[1]
 
     def _sum(self, costs: list[Cost], order: float | None) -> float:
         """Add up by the route of this account.
 
-        It is one route for good: costs are chosen by what came before, and only sums of fixed kinds of cost are proven
-        to hold then (Feldman, Zrnic 2021, arXiv:2008.11193; Smith, Thakurta 2022, arXiv:2210.17520), not the best of
-        several routes.
+        Costs are chosen by what came before, and only sums of fixed kinds of cost are proven to hold then (Feldman,
+        Zrnic 2021, arXiv:2008.11193; Smith, Thakurta 2022, arXiv:2210.17520), not the best of several routes.
         """
         if not costs:
             return 0.0
@@ -536,10 +507,10 @@ def accounts(path_or_url: str | os.PathLike[str]) -> list[Ledger]:
 
 
 def check_name(parameter: str, name: object, others: Iterable[str] = ()) -> None:
-    """Refuse a name that could be taken for another one, and one that looks like one of those in use.
+    """Raise unless a name is a plain one, and looks like none in use.
 
-    Two names that look the same would split one account in two, each with the whole budget, or make two parts, of which
-    only the larger cost counts, of records that are the same.
+    Names that look the same would split one account in two, each with the whole budget, or make two parts of the same
+    records, of which only the larger cost counts.
     """
     if not isinstance(name, str) or len(name) > 255 or not _NAME.fullmatch(name):
         raise ParameterError(

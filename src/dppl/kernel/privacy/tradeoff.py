@@ -129,16 +129,6 @@ def approximate_best_guess(epsilon: float, delta: float) -> float:
     return _share(lambda: (1 + _ball(delta) * (-_ball(epsilon)).exp()) / (1 + (-_ball(epsilon)).exp()))
 
 
-def concentrated_best_guess(rho: float) -> float:
-    """Return how often a guess at even odds is right at most under rho-zCDP, rounded up.
-
-    The divergence of order 1 is at most rho, so total variation is at most sqrt(rho/2) (Pinsker) and sqrt(1 - e^-rho)
-    (Bretagnolle, Huber); the guess gains half of it.
-    """
-    pinsker = _share(lambda: (1 + (_ball(rho) / 2).sqrt()) / 2)
-    return min(pinsker, _share(lambda: (1 + (-(-_ball(rho)).expm1()).sqrt()) / 2))
-
-
 def _covers(mu: float, epsilon: float, delta: float) -> bool:
     """Whether mu-GDP certainly implies (epsilon, delta)."""
     if mu == 0:
