@@ -2,11 +2,9 @@
 
 With X the class sums of tasks, one a row, a stream releases C·X plus independent noise, a row after each task. Sums of
 all tasks so far are A·X, A lower triangular and of ones, and are estimated as A·C⁻¹ times what was released. C is lower
-triangular, so that each row waits for no later task; and it holds integers, so that its rows of sums are integers, and
-the largest norm of its columns, which is what a record is multiplied with, is known exactly.
-
-Row t gives one weight to all tasks of a bin, a run of earlier tasks. So all that a row needs of earlier tasks is one
-sum for each bin, and bins, once joined, are never parted.
+triangular, so that no row needs a later task, and holds integers, so that its rows of sums are integers, and the
+largest norm of its columns, by which a record is multiplied, is known exactly. Row t gives one weight to all tasks of a
+bin, a run of earlier tasks: a row needs one sum for each bin, and bins, once joined, are never split.
 
 ``"tree"`` is the binary mechanism (Chan, Shi, Song 2011): row t sums up as many tasks, t the last of them, as the
 largest power of two that divides t. ``"toeplitz"`` has binom(2k, k)/4ᵏ for k = t - i, the square root of A
@@ -59,10 +57,7 @@ class Factor:
 
 
 def prefix_variance(kind: str, n_tasks: int) -> float:
-    """Return the variance of the sum of so many tasks, relative to the noise of a row in its own weight.
-
-    Of ``"toeplitz"`` it is that of the square root itself, which bins change by 2 % at most over 1,000 tasks.
-    """
+    """Return the variance of a sum of so many tasks, in units of a row's noise; within 2 % for "toeplitz"."""
     if kind == "tree":
         return float(n_tasks.bit_count())
     ages = np.arange(1, n_tasks)

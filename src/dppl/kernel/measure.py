@@ -65,10 +65,9 @@ def calibrated(
     per_class = all(one.query.per_class for one in priced.values())
     if n_rows > 1:
         if any(getattr(one.query, "sampling_rate", 1) < 1 for one in priced.values()):
+            # What sums over samples cost several rows is not known.
             raise ParameterError(
-                "must be 1 where samples of the records are added, whose cost to several rows together is not known; "
-                f"or set sampling_rate to 1. Got {n_rows}.",
-                parameter="max_classes_per_person",
+                f"must be 1 with sampling_rate below 1; got {n_rows}.", parameter="max_classes_per_person"
             )
         selects = all(one.query.selects for one in priced.values())
         budget = budget_of_one(budget, n_rows, per_class=per_class, selects=selects)

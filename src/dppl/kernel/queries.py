@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.kernels import class_sums, gram_matrices, sum_blocks, weighted_sum
-from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxCurvature, SoftmaxGradient, longest_shortfall
+from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient, curvature_sums, longest_shortfall
 from dppl.kernel.mechanisms import COINPRESS_SPLITS, CoinPress, Randomness
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
 from dppl.kernel.privacy import Budget
@@ -145,10 +145,7 @@ def answered(query: Query, mechanism: Any, records: Any, source: Randomness, **r
 
 @dataclass(frozen=True)
 class NumberOfRecords(Query):
-    """The number of records that count, or of persons.
-
-    A record adds 1, and a whole person 1. Under replace-one it does not move, and is paid for all the same.
-    """
+    """The number of records or persons that count: each adds 1. If one is replaced, it is paid for all the same."""
 
     words = "number of records"
     squared_norm = Fraction(1)
@@ -229,10 +226,7 @@ class RowQuery(Query):
 
 
 class ClassSums(RowQuery):
-    """The sum of the lattice rows of each class, or of some classes.
-
-    A record adds its q to the row of one class, and is in no other.
-    """
+    """The sum of the lattice rows of each class, or of some classes: a record adds its q to one."""
 
     words = "class sums of lattice rows ({self.n_classes} x {self.lattice.dim})"
     per_class = True
@@ -375,10 +369,7 @@ class SoftmaxGradients(SoftmaxQuery):
 
 
 class LongResiduals(SoftmaxQuery):
-    """The number of records whose residual at released weights is longer than a released threshold.
-
-    A record adds 0 or 1, and one that replaces another changes the number by at most 1.
-    """
+    """The number of records whose residual at released weights is longer than a threshold: a record adds 0 or 1."""
 
     words = "number of long gradients"
     squared_norm = Fraction(1)
@@ -400,8 +391,10 @@ class LongResiduals(SoftmaxQuery):
 class SoftmaxCurvatures(SoftmaxQuery):
     """The Hessians of the softmax loss of each class at released weights.
 
-    A record adds nonnegative multiples of q·qᵀ (`SoftmaxCurvature.squared_sensitivity`). The product of what two
-    records add is never negative, so under replace-one the square grows by 2, as for `GramMatrix`.
+    A record adds w_c·q·qᵀ to class c, with w_c = trunc(`RESOLUTION`·p_c·(1 - p_c)): ‖w‖·‖q‖² in the joint Frobenius
+    norm. As p(1 - p)² ≤ 4/27 for p in [0, 1] and probabilities add up to 1, Σ (p_c(1 - p_c))² ≤ 4/27, which is checked
+    in integers. The product of what two records add is never negative, so under replace-one the square grows by 2, as
+    for `GramMatrix`.
     """
 
     words = "Hessians of each class ({self.n_classes} x {self.lattice.dim} x {self.lattice.dim})"
@@ -412,19 +405,16 @@ class SoftmaxCurvatures(SoftmaxQuery):
 
     @property
     def squared_norm(self) -> Fraction:
-        """That of the kernel."""
-        return SoftmaxCurvature(self.lattice).squared_sensitivity
+        """4/27 of the longest square."""
+        return Fraction(4, 27) * super().squared_norm
 
     def exact(self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: None) -> Int64:
         """Return them, shape (n_classes, dim, dim)."""
-        return SoftmaxCurvature(lattice).sum(held.blocks(lattice), held.codes, weights)
+        return curvature_sums(lattice, held.blocks(lattice), held.codes, weights)
 
 
 class Hits(SoftmaxQuery):
-    """The number of records, or of persons, whose own class has the largest logit at released weights.
-
-    A record adds 0 or 1; a whole person adds 0 or 1 by what most of their records say.
-    """
+    """The number of records, or persons by most of theirs, whose own class has the largest logit: 0 or 1 each."""
 
     words = "number of records whose own class the examples rank first"
     squared_norm = Fraction(1)

@@ -70,10 +70,8 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
     if like.dtype.kind not in "fiub":
         raise InputError(f"{name} must be real numbers; got an array of another kind ({like.dtype.kind!r}).")
     if like.ndim != 2:
-        raise InputError(
-            f"Expected 2D array for {name}, shape (n_records, n_features); got {like.ndim}D. Reshape your data, for "
-            "instance with reshape(1, -1) for a single record."
-        )
+        hint = "Reshape your data, for instance with reshape(1, -1) for a single record."
+        raise InputError(f"Expected 2D array for {name}, shape (n_records, n_features); got {like.ndim}D. {hint}")
     if like.shape[1] == 0:  # the number of rows stays out of the message
         raise InputError(f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required for {name}.")
     return rows
@@ -152,16 +150,13 @@ def characters_only(labels: NDArray[Any]) -> NDArray[Any]:
 def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
     """Return the sorted class list, after checking that it is one and names no class twice."""
     if classes is None:
+        # Which classes occur among the private labels is private, and the model would show it.
         raise ParameterError(
-            "must be the public list of classes, which nobody may read off the private labels: which classes occur "
-            "there is private, and the model would tell. Got None.",
-            parameter="classes",
+            "must be the public list of classes, not read off the labels; got None.", parameter="classes"
         )
     given = np.asarray(classes)
     if given.ndim != 1 or not len(given):
-        raise ParameterError(
-            f"classes must be a non-empty list of labels; got {type(classes).__name__} of shape {given.shape}."
-        )
+        raise ParameterError(f"classes must be a non-empty list of labels; got shape {given.shape}.")
     # As they were given: NumPy drops a NUL at the end.
     texts = [label for label in np.array(classes, object).tolist() if isinstance(label, str)]
     fits = given.dtype.kind in "Uib" or (given.dtype == object and len(texts) == len(given))
@@ -192,10 +187,8 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     position = {_key(label): code for code, label in enumerate(classes.tolist())}
     codes = np.fromiter((position.get(_key(label), -1) for label in y.tolist()), np.intp, len(y))
     if unknown_labels == "error" and (codes < 0).any():
-        raise UnknownLabelError(
-            f"every label must be one of the {len(classes)} classes, but at least one is not. `dppl check` shows its "
-            "owner which; unknown_labels='ignore' leaves such records out."
-        )
+        hint = "`dppl check` shows its owner which; unknown_labels='ignore' skips such records"
+        raise UnknownLabelError(f"every label must be one of the {len(classes)} classes; at least one is not. {hint}.")
     return codes
 
 
@@ -232,10 +225,7 @@ def within_task(codes: Codes, allowed: Codes, unknown_labels: str) -> Codes:
 
 
 def _key(label: Any) -> Hashable:
-    """Return what a label is matched by: the text of a whole number, and any other plain value itself.
-
-    Labels of other types match nothing, and no method of theirs is called.
-    """
+    """Return what a label is matched by: the text of a whole number, a plain value itself, or nothing."""
     if isinstance(label, np.generic):
         label = label.item()
     if type(label) in (int, float) and label == label // 1 and abs(label) < _LONGEST_INTEGER:

@@ -283,10 +283,7 @@ class PrivateTable:
         whole_persons: bool = False,
         stream: Any = None,
     ) -> HeldRecords:
-        """Read rows, labels and ids: from here on values are private, and only queries see them.
-
-        Classes outside `allowed` are treated as labels of no class.
-        """
+        """Read rows, labels and ids: from here on values are private, and only queries see them."""
         rows, whole = self.rows, None
         codes = reading.codes_of_records(rows, self.labels, classes, unknown_labels, adjacency, allowed)
         if self.ids is not None:
@@ -312,10 +309,7 @@ class PrivateParts:
         if strict:
             raise ParameterError("reads records before it charges, so not with a table in parts.", parameter="strict")
         if needs_rows:
-            raise ParameterError(
-                "this estimator needs rows one after another with these parameters, and not sums over them alone; pass "
-                "X as one table, or use SoftmaxPrototypes."
-            )
+            raise ParameterError("needs rows one after another, and not sums over them; pass X as one table.")
         self.engine.check()
 
     def records(self, classes: NDArray[Any], *, stream: Any = None, **options: Any) -> SpreadRecords:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
@@ -86,35 +86,24 @@ class Selection(OwnAnswer):
         return selected
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class RowsByClass:
-    """Lattice rows, those of one class after those of another, and the number of each."""
+    """Lattice rows, sorted by class, and the number of each; those of code -1 are skipped."""
 
-    rows: NDArray[np.int8]  # shape (n, dim)
-    sizes: list[int]
+    def __init__(self, lattice: Lattice, source: RowSource, codes: Codes, n_classes: int) -> None:
+        counted = codes >= 0
+        places = np.empty(len(codes), np.intp)
+        places[np.argsort(codes, kind="stable")] = np.arange(len(codes)) - np.count_nonzero(~counted)
+        self.rows = np.empty((np.count_nonzero(counted), lattice.dim), np.int8)
+        start = 0
+        for block in lattice.blocks(source, _MAPPED_ROWS):
+            part = slice(start, start + len(block))
+            self.rows[places[part][counted[part]]] = block[counted[part]]
+            start += len(block)
+        self.sizes: list[int] = np.bincount(codes[counted], minlength=n_classes).tolist()
 
     def digest(self) -> bytes:
         """Return a hash by which a second reading is compared with the first."""
         return sha256(self.rows.tobytes() + repr(self.sizes).encode()).digest()
-
-    @classmethod
-    def of(cls, lattice: Lattice, source: RowSource, codes: Codes, n_classes: int) -> RowsByClass:
-        """Map rows, leaving out those of code -1."""
-        counted = codes >= 0
-        places = np.empty(len(codes), np.intp)
-        places[np.argsort(codes, kind="stable")] = np.arange(len(codes)) - np.count_nonzero(~counted)
-        rows = np.empty((np.count_nonzero(counted), lattice.dim), np.int8)
-        start = 0
-        for block in lattice.blocks(source, _MAPPED_ROWS):
-            part = slice(start, start + len(block))
-            rows[places[part][counted[part]]] = block[counted[part]]
-            start += len(block)
-        return cls(rows, np.bincount(codes[counted], minlength=n_classes).tolist())
-
-    def of_classes(self, codes: Iterable[int]) -> list[NDArray[np.int8]]:
-        """Return the rows of each of these classes."""
-        ends = np.cumsum(self.sizes)
-        return [self.rows[ends[code] - self.sizes[code] : ends[code]] for code in codes]
 
 
 class _PublicPool:
@@ -189,6 +178,7 @@ class _Scores:
         private = self._by_class(records)
         if private.digest() != before[-1]:
             raise InputError("the records changed while they were read.")
+        by_class = np.split(private.rows, np.cumsum(private.sizes)[:-1])
         hashes: defaultdict[int, Any] = defaultdict(sha256)
 
         def held(block: tuple[int, Any]) -> tuple[int, int]:
@@ -199,7 +189,7 @@ class _Scores:
             starts, blocks = zip(*group, strict=True)
             usable = np.flatnonzero(np.concatenate([_usable(block) for block in blocks]))
             size = sum(map(len, blocks))
-            few = utilities(private.of_classes(wanted[part]), blocks, size, self.lattice, self.clip)
+            few = utilities([by_class[code] for code in wanted[part]], blocks, size, self.lattice, self.clip)
             for (code, bins), scores in zip(wanted[part].items(), few, strict=True):
                 sought = usable[self.mechanism.is_sought(scores[usable], bins)]
                 yield code, part, scores[sought], starts[0] + sought
@@ -209,7 +199,7 @@ class _Scores:
     def _by_class(self, records: HeldRecords) -> Any:
         """Return the private lattice rows, which are mapped once in each process."""
         if records.by_class is None:
-            records.by_class = RowsByClass.of(self.lattice, records.rows, records.codes, self.n_classes)
+            records.by_class = RowsByClass(self.lattice, records.rows, records.codes, self.n_classes)
         return records.by_class
 
     def _blocks(

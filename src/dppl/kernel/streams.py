@@ -100,10 +100,7 @@ class CorrelatedClassSums(ClassSums, OwnAnswer):
         return self.lattice.squared_norm * Fraction(factors.factor(self.noise, self.max_tasks).squared_norm)
 
     def answer(self, mechanism: RoundedGaussian, records: Records, source: Randomness, **released: Any) -> Float:
-        """Return what the row tells of the task's sums, shape (n_classes, dim), and leave the later state with them.
-
-        `fit`, which learns one task, keeps none.
-        """
+        """Return what the row says of the task's sums, shape (n_classes, dim), and keep the later state."""
         exact, state = records.total(self, **released), records.stream
         none = BinSums(np.zeros((0, *exact.shape), np.int64), np.zeros((0, *exact.shape)))  # before the first task
         before = none if state is None or state.sums is None else state.sums
@@ -132,10 +129,7 @@ def opened(path: str | os.PathLike[str], model: Any, n_tasks: int) -> Iterator[S
         raise InputError(f"the folder {path.parent} cannot be written to, and the state {path.name} has to be.")
     if model is None:
         if path.exists():
-            raise InputError(
-                f"{path} exists, and this is the first task of a stream: load the model that it goes with, or name "
-                "another file."
-            )
+            raise InputError(f"{path} exists, and this is the first task: load its model, or name another file.")
         yield StateFile(path, n_tasks, None)
         return
     if not path.is_file():

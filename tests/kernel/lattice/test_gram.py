@@ -9,7 +9,8 @@ from scipy.special import softmax
 
 from dppl.kernel.lattice import Lattice, iter_blocks, kernels, residuals
 from dppl.kernel.lattice.kernels import gram_matrices, sum_blocks
-from dppl.kernel.lattice.residuals import SoftmaxCurvature
+from dppl.kernel.lattice.residuals import curvature_sums
+from dppl.kernel.queries import SoftmaxCurvatures
 
 DIM = 5
 rows_of_floats = hnp.arrays(
@@ -93,7 +94,7 @@ def problem(seed, n, dim, n_classes, size=3.0):
 def test_curvatures_are_the_blocks_of_the_softmax_hessian(n_classes):
     """Up to the grid: float32 probabilities are within 1e-5, and the loss of a wrong weight would be far larger."""
     lattice, rows, codes, weights = problem(0, 200, 6, n_classes)
-    total = SoftmaxCurvature(lattice).sum([rows], codes, weights) / SoftmaxCurvature(lattice).unit
+    total = curvature_sums(lattice, [rows], codes, weights) / (residuals.RESOLUTION * float(lattice.squared_norm))
     u = rows[codes >= 0] / lattice.scale
     p = softmax(u @ weights.T, axis=1)
     expected = np.einsum("nc,ni,nj->cij", p * (1 - p), u, u)
@@ -106,19 +107,20 @@ def test_curvatures_are_the_blocks_of_the_softmax_hessian(n_classes):
 @pytest.mark.parametrize("size", [1, 7, 64, 4096])
 def test_curvatures_do_not_depend_on_blocks_or_the_order_of_records(size):
     lattice, rows, codes, weights = problem(1, 300, 9, 4)
-    curvature = SoftmaxCurvature(lattice)
-    expected = curvature.sum([rows], codes, weights)
+    expected = curvature_sums(lattice, [rows], codes, weights)
     order = np.random.default_rng(0).permutation(len(rows))
-    assert (curvature.sum(iter_blocks(rows, size), codes, weights) == expected).all()
-    assert (curvature.sum(iter_blocks(rows[order], size), codes[order], weights) == expected).all()
+    assert (curvature_sums(lattice, iter_blocks(rows, size), codes, weights) == expected).all()
+    assert (curvature_sums(lattice, iter_blocks(rows[order], size), codes[order], weights) == expected).all()
 
 
 def test_curvatures_of_many_equal_rows_stay_exact():
     lattice = Lattice(2)
     rows = np.repeat(lattice.transform([[1.0, 0.2]]), 5000, axis=0)
     codes, weights = np.zeros(len(rows), np.intp), np.array([[0.3, 0.1], [-0.2, 0.5]])
-    curvature = SoftmaxCurvature(lattice)
-    assert (curvature.sum([rows], codes, weights) == 5000 * curvature.sum([rows[:1]], codes[:1], weights)).all()
+    assert (
+        curvature_sums(lattice, [rows], codes, weights)
+        == 5000 * curvature_sums(lattice, [rows[:1]], codes[:1], weights)
+    ).all()
 
 
 @given(
@@ -132,22 +134,22 @@ def test_curvatures_of_many_equal_rows_stay_exact():
 def test_one_record_moves_the_curvatures_by_the_stated_sensitivity_at_most(seed, n_classes, size, row, other):
     rng = np.random.default_rng(seed)
     lattice = Lattice(DIM)
-    curvature = SoftmaxCurvature(lattice)
     weights = rng.normal(size=(n_classes, DIM)) * size
+    bound = SoftmaxCurvatures(lattice, n_classes).squared_norm
     one, two = (
-        curvature.sum(lattice.blocks(x[None], 1), rng.integers(0, n_classes, 1), weights).astype(object)
+        curvature_sums(lattice, lattice.blocks(x[None], 1), rng.integers(0, n_classes, 1), weights).astype(object)
         for x in (row, other)
     )
-    assert (one**2).sum() <= curvature.squared_sensitivity
-    assert ((one - two) ** 2).sum() <= 2 * curvature.squared_sensitivity
+    assert (one**2).sum() <= bound
+    assert ((one - two) ** 2).sum() <= 2 * bound
 
 
 def test_the_bound_on_curvatures_is_reached_where_three_classes_are_equally_likely():
     lattice = Lattice(64)
-    curvature = SoftmaxCurvature(lattice)
     q = lattice.transform(np.ones((1, 64)))
-    total = curvature.sum([q], np.array([0]), np.zeros((3, 64))).astype(object)
-    assert 0.9 * curvature.squared_sensitivity < (total**2).sum() <= curvature.squared_sensitivity
+    total = curvature_sums(lattice, [q], np.array([0]), np.zeros((3, 64))).astype(object)
+    bound = SoftmaxCurvatures(lattice, 3).squared_norm
+    assert 0.9 * bound < (total**2).sum() <= bound
 
 
 def test_probabilities_that_break_the_bound_count_for_nothing():

@@ -104,10 +104,7 @@ def _kernel(left: Int8, right: Int8, out: NDArray[np.int32]) -> None:
 
 
 def limbs(integers: NDArray[Any], largest: int) -> Int8:
-    """Split integers of magnitude at most 8,355,711 into signed bytes, the least significant ones first.
-
-    Of shape (n, k) they become int8 of shape (n_limbs, n, k), and ``sum(limb * 256**i for i, limb in enumerate(...))``.
-    """
+    """Split integers of shape (n, k), at most 8,355,711, into signed bytes: the sum of ``limb[i] * 256**i``."""
     n_limbs = next(k for k in (1, 2, 3) if largest <= 127 * (256**k - 1) // 255)
     half = np.int32(128 * (256**n_limbs - 1) // 255)
     # With 128 added to each, limbs are the bytes of a number without a sign; and byte ^ 128 is byte - 128, as int8.

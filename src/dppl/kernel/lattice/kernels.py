@@ -42,10 +42,7 @@ def sum_blocks(lattice: Lattice, source: RowSource) -> Iterator[Int8]:
 
 
 def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -> Int64:
-    """Sum the rows of each class, exactly, shape (n_classes, dim).
-
-    Blocks are of at most 4096 lattice rows, in the order of the codes of their classes; -1 leaves a row out.
-    """
+    """Sum rows by class exactly, shape (n_classes, dim), in blocks of at most 4096 lattice rows; code -1 skips one."""
     from scipy.sparse import csr_matrix  # here, because reading a table needs none of it
 
     sums = np.zeros((n_classes, dim), np.int64)
@@ -132,11 +129,7 @@ def each_utilities(
     clip: SimilarityClip,
     visit: Callable[[int, Int8, Int64], None],
 ) -> None:
-    """Compute `utilities` without holding them: pass each block, its position and its utilities to `visit`.
-
-    `private` holds the rows of one class after those of another, so many as `sizes` says. `visit` is called by several
-    threads at once, in no particular order.
-    """
+    """Pass each block, its position and `utilities` to `visit`, on several threads; `private` is sorted by class."""
     ends = np.cumsum(sizes)
     score: Callable[[Int8], Int64]
     if clip.touches_nothing(lattice):

@@ -121,10 +121,7 @@ class Lattice:
         return out
 
     def loses_much(self, X_public: RowSource) -> bool:
-        """Whether rounding would cut off more than 1 % of the energy of *public* rows, so that rotation helps.
-
-        Of int8 rows it is cut off by now, and nothing tells how much it was; rotation is the safe side for other rows.
-        """
+        """Whether rounding would cut off over 1 % of the energy of *public* rows, or has, if they are int8."""
         block = next(iter_blocks(X_public, _LOOK_AT_ROWS), np.empty((0, self.n_features)))
         if not len(block) or block.dtype == np.int8:
             return bool(len(block))
@@ -188,10 +185,7 @@ def _as_float64(rows: NDArray[Any]) -> Float:
 
 
 def _unit(rows: Float, spare: Float | None = None) -> Float:
-    """Scale rows to norm 1; rows with NaN, infinity or only zeros become zero, without a warning.
-
-    Two arrays `spare` of their shape are overwritten; the first is returned.
-    """
+    """Scale rows to norm 1, or to zero if unusable; `spare`, two arrays of their shape, is overwritten and returned."""
     scratch: Float = np.empty((2, *rows.shape)) if spare is None else spare
     u: Float = scratch[0]
     with np.errstate(all="ignore"):

@@ -1,17 +1,15 @@
 """Exact sums of clipped gradients of the softmax loss of a linear layer.
 
 A record's gradient is the outer product of a residual (the one-hot label minus the predicted probabilities) with its
-lattice row. Three steps keep what a record adds independent of all others, to the last bit:
+lattice row. What a record adds depends on no other, to the last bit:
 
 * Weights become integers so short that a product with a lattice row stays below 2²⁴, where float32 holds every integer:
   the order in which BLAS adds does not show.
 * Everything between, softmax included, is additions, multiplications, divisions and roots of single numbers, which
-  IEEE 754 rounds in one way only, in an order that depends on the number of classes. No library exponential is used:
-  such functions may treat the end of an array in another way than its middle, and differ between processors.
+  IEEE 754 rounds in one way only, in an order that depends on the number of classes. A library's exponential may treat
+  the end of an array in another way than its middle, and differ between processors.
 * Residuals are clipped, put on a grid of integers and their norm is checked there. Sums over records are integers
   below 2⁵³, which float64 holds exactly, and then int64.
-
-The curvature of the same loss, the blocks on the diagonal of its Hessian, is summed in the same steps.
 """
 
 from __future__ import annotations
@@ -110,10 +108,9 @@ class SoftmaxGradient:
     ) -> Int64:
         """Return the sum of all records' matrices, shape (n_classes, dim), with one column more if there is a bias.
 
-        Lattice rows come in blocks of any length, in the order of `codes`, where -1 leaves a row out. Weights are in
-        units of φ, and offsets are added to all logits. No residual is longer than √2; those longer than `clip` are
-        shortened to it, and each is shortened further to what its record weighs of `WEIGHT_STEPS`, if `of_records` says
-        so.
+        Lattice rows come in blocks of any length, in the order of `codes`, where -1 skips a row. Weights are in units
+        of φ, and offsets are added to all logits. Residuals longer than `clip` are shortened to it (none is longer than
+        √2), and then to what their records weigh of `WEIGHT_STEPS`, if `of_records` is given.
         """
         check_clip(clip)
         fast = int8.int8_pays(2 * len(codes) * weights.size)
@@ -190,47 +187,27 @@ class SoftmaxGradient:
         return total
 
 
-@dataclass(frozen=True, slots=True)
-class SoftmaxCurvature:
-    """Sum the blocks on the diagonal of the softmax loss's Hessian over lattice rows, as exact integers.
+def curvature_sums(lattice: Lattice, blocks: Iterable[Int8], codes: Codes, weights: Float) -> Int64:
+    """Sum the blocks on the diagonal of the softmax loss's Hessian, shape (n_classes, dim, dim), as exact integers.
 
-    With probabilities p as in `SoftmaxGradient`, a record adds the integer matrix w_c·q·qᵀ to that of class c, where
-    w_c = trunc(`RESOLUTION`·p_c·(1 - p_c)). Divide by `unit` to get Hessians in units of φ.
-
-    The matrices that a record adds have the joint Frobenius norm ‖w‖·‖q‖². As p(1 - p)² ≤ 4/27 for p in [0, 1] and
-    probabilities add up to 1, Σ (p_c(1 - p_c))² ≤ 4/27. 27·‖w‖² ≤ 4·RESOLUTION² is checked in integers for every
-    record, with those that failed set to zero, and ‖q‖² ≤ s² is what a lattice row is.
+    A record adds w_c·q·qᵀ to the matrix of class c, as `SoftmaxCurvatures` of `dppl.kernel.queries` says. Divide by
+    `RESOLUTION` s² to get Hessians in units of φ.
     """
+    layer = _IntegerLayer(weights, None, lattice)
+    n_classes, dim = weights.shape
+    total, lock = np.zeros((n_classes, dim, dim), np.int64), Lock()
 
-    lattice: Lattice
+    def add(start: int, block: Int8) -> None:
+        # Sums of 2²⁰/4·127² stay below 2⁵³ for two million rows, so float64 holds them exactly.
+        wide = block.astype(np.float64)
+        residuals, _ = _residuals(layer.logits(block), codes[start : start + len(block)])
+        for code, steps in enumerate(_curvatures_on_grid(residuals)):
+            products = ((steps[:, None] * wide).T @ wide).astype(np.int64)
+            with lock:
+                total[code] += products
 
-    @property
-    def squared_sensitivity(self) -> Fraction:
-        """Square of the joint Frobenius norm that one record's matrices can have, in units of the sum."""
-        return Fraction(4, 27) * RESOLUTION**2 * self.lattice.squared_norm**2
-
-    @property
-    def unit(self) -> float:
-        """Units of the sum for a curvature of 1 and a unit row."""
-        return RESOLUTION * float(self.lattice.squared_norm)
-
-    def sum(self, blocks: Iterable[Int8], codes: Codes, weights: Float) -> Int64:
-        """Return the sum of all records' matrices, symmetric ones of shape (n_classes, dim, dim)."""
-        layer = _IntegerLayer(weights, None, self.lattice)
-        n_classes, dim = weights.shape
-        total, lock = np.zeros((n_classes, dim, dim), np.int64), Lock()
-
-        def add(start: int, block: Int8) -> None:
-            # Sums of 2²⁰/4·127² stay below 2⁵³ for two million rows, so float64 holds them exactly.
-            wide = block.astype(np.float64)
-            residuals, _ = _residuals(layer.logits(block), codes[start : start + len(block)])
-            for code, steps in enumerate(_curvatures_on_grid(residuals)):
-                products = ((steps[:, None] * wide).T @ wide).astype(np.int64)
-                with lock:
-                    total[code] += products
-
-        for_each_block(add, blocks, layer.block_rows)
-        return total
+    for_each_block(add, blocks, layer.block_rows)
+    return total
 
 
 def longest_shortfall(n_classes: int) -> float:
@@ -239,7 +216,7 @@ def longest_shortfall(n_classes: int) -> float:
 
 
 def check_clip(clip: float) -> None:
-    """Refuse a clipping norm for residuals that float32 could not apply: not between 2⁻²⁰ and 2²⁰."""
+    """Raise for a clipping norm that float32 could not apply."""
     if not _CLIPS[0] <= clip <= _CLIPS[1]:
         raise ParameterError(f"clip must lie between 2**-20 and 2**20; got {clip!r}.")
 

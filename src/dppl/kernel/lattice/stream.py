@@ -42,10 +42,7 @@ RowSource: TypeAlias = NDArray[Any] | RowTable
 
 
 def iter_blocks(source: RowSource, size: int) -> Iterator[NDArray[Any]]:
-    """Yield the rows of `source` in order, in blocks of at most `size` rows.
-
-    A table that yields blocks of another shape or dtype than it announced is refused.
-    """
+    """Yield the rows of `source` in order, in blocks of at most `size` rows, if they are of its shape and one dtype."""
     if isinstance(source, np.ndarray):
         for start in range(0, len(source), size):
             yield source[start : start + size]
@@ -88,17 +85,11 @@ def is_tensor(value: object) -> bool:
 
 
 def as_numpy(array: Any) -> NDArray[Any]:
-    """Return an array or tensor as an ndarray: the same memory where possible, a copy from another device.
-
-    Gradients are left behind. Floats that NumPy does not know (bfloat16) become float32, which holds them exactly.
-    """
+    """Return an array or tensor as an ndarray: the same memory where possible; bfloat16 becomes float32."""
     if isinstance(array, np.ndarray):
         return array
     if str(array.layout) != "torch.strided" or array.device.type == "meta":
-        raise InputError(
-            f"tensors must be dense and hold values; got layout {array.layout} on device {array.device}. Pass "
-            "tensor.to_dense()."
-        )
+        raise InputError(f"tensors must be dense and hold values; got {array.layout} on {array.device}.")
     return np.asarray((array.float() if _is_foreign(array) else array).numpy(force=True))
 
 

@@ -67,9 +67,7 @@ class CoinPress:
         return mean / lattice.scale
 
     def radii(self, size: int, lattice: Lattice) -> list[float]:
-        """Return the radius of the ball in which the mean is sought, first and after each step, in units.
-
-        They depend on parameters and the size of the class alone, which is public; an empty class counts one row.
+        """Return the radius of the ball in which the mean is sought, first and after each step, in units; public.
 
         >>> [round(radius, 2) for radius in CoinPress(2**0.5).radii(1000, Lattice(16))]
         [4.0, 0.4, 0.28, 0.22]

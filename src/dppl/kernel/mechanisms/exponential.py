@@ -158,10 +158,7 @@ def _best(bins: Int64, size: int) -> Int64:
 
 
 def _count(columns: Int64, width: int, weights: NDArray[np.unsignedinteger] | None = None) -> Int64:
-    """Count how often each row holds each number below `width`; sums of weights stay below 2⁵³ and exact.
-
-    The array of columns is used up.
-    """
+    """Count how often each row holds each number below `width`, exactly; the array of columns is overwritten."""
     columns += width * np.arange(len(columns))[:, None]
     flat = None if weights is None else weights.ravel()
     counts = np.bincount(columns.ravel(), flat, len(columns) * width).reshape(len(columns), width)
@@ -194,10 +191,7 @@ class ExponentialMechanism:
     def within(
         cls, budget: Budget, sensitivity: int, size: int = 1, *, adjacency: str = "add-remove"
     ) -> ExponentialMechanism:
-        """Return the sharpest selection for each of several disjoint classes whose cost stays within `budget`.
-
-        Under replace-one each is half as sharp; `describe` says why.
-        """
+        """Return the sharpest selection for each of disjoint classes within `budget`, half as sharp if replaced."""
         epsilon = budget.selection_epsilon() / (1 if adjacency == "add-remove" else 2)
         return cls(epsilon=epsilon, sensitivity=sensitivity, size=size, adjacency=adjacency)
 
@@ -207,10 +201,7 @@ class ExponentialMechanism:
         return np.asarray(self.select_each([self.tally(utilities[None])], look, source)[0])
 
     def tally(self, utilities: Int64) -> Tally:
-        """Return what `select_each` needs to know of some candidates, which is as private as their utilities.
-
-        Utilities have the shape (n_classes, n), and are below 2⁶¹ in magnitude. No randomness enters a tally.
-        """
+        """Return what `select_each` needs of utilities below 2⁶¹, shape (n_classes, n); it is as private."""
         return Tally.of(utilities >> self._scale.shift, self.size, self._scale.width)
 
     def select_each(self, parts: Sequence[Tally], look: Look, source: Randomness) -> Int64:
@@ -222,10 +213,7 @@ class ExponentialMechanism:
         """
         whole = Tally.merged(parts)
         if whole.n < self.size:
-            raise InputError(
-                f"selecting {self.size} candidates needs at least as many; got {whole.n}; rows of NaN, infinity or "
-                "only zeros are none."
-            )
+            raise InputError(f"selecting {self.size} candidates needs as many usable public rows; got {whole.n}.")
         drawn: list[list[_Proposal]] = []
         for code in range(len(whole.best)):
             envelope, places = _Envelope.of(strata(whole, code), self.size, self._scale), Places(parts, code)

@@ -50,10 +50,7 @@ class RoundedGaussian:
         if not self.squared_sensitivity > 0:
             raise BudgetError("a release needs a positive sensitivity.")
         if self.noise_std > _WIDEST:
-            raise BudgetError(
-                f"the budget is so small that its noise (standard deviation {self.noise_std:.3g}) would leave 64-bit "
-                "integers; raise the budget."
-            )
+            raise BudgetError("the budget is so small that its noise would leave 64-bit integers; raise it.")
 
     @classmethod
     def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int = 1) -> Self:
@@ -130,9 +127,7 @@ class SampledGaussian:
         multiple of 2⁻³², and at least that. Sampling improves (epsilon, delta), not zCDP.
         """
         if not isinstance(budget, ApproxDP):
-            raise BudgetError(
-                f"sampling_rate below 1 is accounted in approximate DP; use ApproxDP(epsilon, delta), not {budget!r}."
-            )
+            raise BudgetError(f"sampling_rate below 1 is accounted in approximate DP; use ApproxDP, not {budget!r}.")
         threshold = max(1, math.floor(rate * 2**_RATE_BITS))
         multiplier = sampled_gaussian_multiplier(budget.epsilon, budget.delta, threshold / 2**_RATE_BITS, times)
         noise_std = root_above(squared_sensitivity / Fraction(math.nextafter(1 / multiplier, 0.0)) ** 2)

@@ -3,13 +3,11 @@
 Then what a private search for hyper-parameters costs. An algorithm that fits and scores a candidate under rho-zCDP is
 run K times, each time on a candidate drawn at random, and only the best result is released. With a fixed K that costs K
 times as much; with K hidden and drawn from a geometric distribution it costs little more than one run (Liu, Talwar
-2019; Papernot, Steinke 2022). The number of runs must stay secret: neither a log nor the content of a file may show it.
-The running time does, and with it the times of files that are written after the search; every statement of a search
-lists that as not covered.
+2019; Papernot, Steinke 2022). K must stay secret: neither a log nor the content of a file may show it. The running time
+does, and the times of files that are written afterwards; every statement of a search lists that as not covered.
 
 The arithmetic of Rényi orders is dp-accounting's; this module chooses the orders, searches the inverse and checks the
-side on which the result lies. Closed forms are decided in exact rational arithmetic. Here rho, mu and epsilon are
-above 0, and delta is between 0 and 1, both excluded.
+side on which the result lies. Here rho, mu and epsilon are above 0, and delta is strictly between 0 and 1.
 """
 
 import math
@@ -40,11 +38,7 @@ _LEAST_NOISE = 0.1
 
 
 def epsilon_of_zcdp(rho: float, delta: float) -> float:
-    """Return an epsilon such that rho-zCDP implies (epsilon, delta)-DP, rounded up.
-
-    Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12 at the best of many orders, computed by
-    dp-accounting.
-    """
+    """Return an epsilon of rho-zCDP, rounded up (Canonne, Kamath, Steinke 2020, arXiv:2004.00010v5, Proposition 12)."""
     epsilon, _ = epsilon_and_order(rho, delta)
     if not math.isfinite(epsilon):
         raise BudgetError(f"rho={rho!r} implies no finite epsilon at delta={delta!r}.")
@@ -133,8 +127,8 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
         return pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, epsilon))
 
     event = partial(_samples, sampling_rate=sampling_rate, steps=steps)
-    # Without sampling this is enough, but for the rounding of distributions, which the factor covers. Little noise
-    # makes them long, so the search goes down from there.
+    # Enough without sampling, where the factor covers the rounding of distributions. Little noise makes them long, so
+    # the search goes down from there.
     high = 1.5 * math.sqrt(steps) / gaussian_mu_within(epsilon, delta)
     if fresh().compose(event(high)).get_epsilon(delta) > epsilon:
         raise BudgetError(f"{steps} steps on samples are too many to account for; take fewer.")
@@ -148,10 +142,7 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
 
 
 def sampled_gaussian_epsilon(multiplier: float, delta: float, sampling_rate: float, steps: int) -> float:
-    """Return the epsilon of Gaussian sums over Poisson samples, by privacy loss distributions, on the safe side.
-
-    The multiplier is the noise in sensitivities.
-    """
+    """Return the epsilon of Gaussian sums over Poisson samples, rounded up; `multiplier` is noise in sensitivities."""
     _validate.open_unit(delta=delta)
     return max(float(_sampled_gaussian(multiplier, sampling_rate, steps).get_epsilon(delta)), SMALLEST_EPSILON)
 
@@ -204,10 +195,7 @@ def rho_per_run_within(epsilon: float, delta: float, mean_runs: int) -> float:
     # Above this a run alone would exceed the budget: rho-zCDP leads to more than epsilon = rho.
     low, high = math.log(1e-12), math.log(epsilon + 1)
     if excess(low) > 0:
-        raise BudgetError(
-            f"a search with mean_runs={mean_runs} does not fit into epsilon={epsilon!r} at delta={delta!r}; raise "
-            "epsilon, or lower mean_runs."
-        )
+        raise BudgetError(f"no search fits into epsilon={epsilon!r} at delta={delta!r}; lower mean_runs={mean_runs}.")
     from scipy.optimize import bisect  # here, because loading a model needs none of it
 
     rho = math.exp(bisect(excess, low, high, xtol=1e-10))

@@ -18,15 +18,13 @@ from dppl import _validate
 from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.privacy import accounting, tradeoff
 
-# The delta of the one epsilon that stands in sentences, tables and figures.
-USUAL_DELTA = 1e-6
+USUAL_DELTA = 1e-6  # of the one epsilon in sentences, tables and figures
 # Up to the first epsilon a budget is strong, from the second on weak: Gaussian noise of epsilon 3 at delta 1e-6
 # (mu = 0.65) lets a guess of membership be right in 63 % of cases, and pure DP in 95 %.
 STRONG_AND_WEAK = (1.0, 3.0)
-# A smaller share of a budget is left by rounding, and is nothing that anyone would spend.
+LARGE_DELTA = 1e-4  # from here on too large for most data
+# A smaller share of a budget remains by rounding, and is nothing that anyone would spend.
 _REMAINDER = 1e-5
-# From here on delta is too large for most data.
-LARGE_DELTA = 1e-4
 
 
 class Budget(ABC):
@@ -130,10 +128,7 @@ class PureDP(Budget):
 
     def gaussian_allowance(self) -> GaussianDP:
         """Raise `BudgetError`: no Gaussian noise implies pure DP."""
-        raise BudgetError(
-            "Gaussian noise gives no pure-DP guarantee, at any scale; use a GaussianDP, ZCDP or ApproxDP budget, or a "
-            "method built on the exponential mechanism (PublicPrototypes)."
-        )
+        raise BudgetError("Gaussian noise gives no pure-DP guarantee; use another notion, or PublicPrototypes.")
 
     def selection_epsilon(self) -> float:
         """Return the largest float epsilon that is at most the decimal number of the budget."""
@@ -166,10 +161,7 @@ class GaussianDP(Budget):
         return ApproxDP(tradeoff.gaussian_epsilon(self.mu, float(delta)), delta)
 
     def gaussian_allowance(self) -> GaussianDP:
-        """Return the largest float mu that is at most the decimal number of the budget.
-
-        So budgets whose squares add up in decimals, such as 0.6 and 0.8, do so in an account as well.
-        """
+        """Return the largest float mu that is at most the decimal number, so that 0.6² and 0.8² add up to 1."""
         if self.is_zero:
             raise BudgetError("mu = 0 allows no finite noise; spend more, or release nothing.")
         return GaussianDP(as_typed(self.mu))
@@ -199,10 +191,7 @@ class ZCDP(Budget):
     notion: ClassVar[str] = "zCDP"
 
     def to_approx(self, delta: float) -> ApproxDP:
-        """Return the smallest epsilon that Rényi conversion proves at `delta`, rounded up.
-
-        Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12, minimised over the orders.
-        """
+        """Return the smallest epsilon that Rényi conversion proves at `delta`, rounded up."""
         _validate.open_unit(delta=delta)
         return ApproxDP(accounting.epsilon_of_zcdp(self.rho, delta), delta)
 
@@ -251,10 +240,8 @@ class ApproxDP(Budget):
 def checked_budget(budget: object) -> Budget:
     """Return the budget if it is one."""
     if not isinstance(budget, Budget):
-        raise ParameterError(
-            "budget must be GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon), since a number "
-            f"means nothing without its notion; got {budget!r}."
-        )
+        notions = "GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon)"
+        raise ParameterError(f"budget must be {notions}: a number means nothing without its notion; got {budget!r}.")
     return budget
 
 
@@ -278,7 +265,7 @@ def as_typed(value: float) -> float:
 
 
 def worth_showing(left: float, budget: float) -> float:
-    """Return what is left of a budget as people are shown it: 0 where it is what rounding left over.
+    """Return what is left of a budget as people are shown it, without what only rounding left over.
 
     >>> worth_showing(7.45e-9, 0.5), worth_showing(1e-5, 0.5)
     (0.0, 1e-05)

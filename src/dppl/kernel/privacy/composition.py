@@ -77,10 +77,7 @@ class Cost:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, float]) -> Cost:
-        """Read the cost that a release states.
-
-        It has ``rho`` and perhaps ``mu`` and ``epsilon``; that of a search ``rho_per_run`` and ``mean_runs``.
-        """
+        """Read the cost of a release: ``rho``, perhaps ``mu`` and ``epsilon``, or ``rho_per_run`` and ``mean_runs``."""
         names = set(fields)
         if names == {"rho_per_run", "mean_runs"}:
             runs = fields["mean_runs"]
@@ -218,17 +215,12 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
 def _check_costs(costs: Sequence[Cost]) -> None:
     wrong = [one for one in costs if not isinstance(one, Cost)] if isinstance(costs, Sequence) else [costs]
     if wrong:
-        raise ParameterError(
-            "costs must be a list of Cost, which guarantee.costs() returns, for example [*first.costs(), "
-            f"*second.costs()]; got {type(wrong[0]).__name__}."
-        )
+        kind = type(wrong[0]).__name__
+        raise ParameterError(f"costs must be a list of Cost, which guarantee.costs() returns; got {kind}.")
     for name, kinds in (("relation", {one.adjacency for one in costs}), ("unit", {one.unit for one in costs})):
         stated = sorted(kind for kind in kinds if kind is not None)
         if len(stated) > 1:
-            raise ParameterError(
-                f"costs must be of one {name}, but these are of {' and '.join(stated)}, which do not add; compose the "
-                f"guarantees of each {name} by themselves."
-            )
+            raise ParameterError(f"costs must be of one {name}; those of {' and '.join(stated)} do not add.")
 
 
 def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:

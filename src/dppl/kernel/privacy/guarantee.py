@@ -211,9 +211,9 @@ class Guarantee:
     def costs(self) -> list[Cost]:
         """Return what each release costs, to be added to the costs of others."""
         if any("delta" in release.cost for release in self.releases):
+            # Such costs have no exact sum.
             raise BudgetError(
-                "this release is accounted in (epsilon, delta) only, and such costs have no exact sum, so a ledger "
-                "cannot charge it. Release without sampling to keep an account."
+                "accounted in (epsilon, delta) only: a ledger cannot charge it; release without sampling."
             )
         unit = PERSON if self.unit == PERSON else RECORD  # as accounts distinguish them
         return [replace(Cost.from_dict(release.cost), adjacency=self.adjacency, unit=unit) for release in self.releases]
@@ -234,10 +234,7 @@ class Guarantee:
         return epsilon if delta < stated.delta else min(epsilon, stated.epsilon)
 
     def best_guess(self) -> float:
-        """Return how often a guess of membership is right at most, both being equally likely beforehand, rounded up.
-
-        It follows from what was drawn, whatever notion the budget was given in.
-        """
+        """Return how often a guess of membership at even odds is right at most, rounded up."""
         if (selection := self._selection()) is not None:
             return tradeoff.selection_best_guess(selection)
         if (mu := self.mu) is not None:
@@ -261,10 +258,7 @@ class Guarantee:
         return min(gained, *(tradeoff.approximate_power(*pair, false_positive_rate) for pair in pairs))
 
     def implied(self, delta: float | None = None) -> dict[str, Any]:
-        """Return what follows from the releases, JSON-ready: mu, epsilons, also at `delta`, and what tests can reach.
-
-        It is computed anew and never read from a file.
-        """
+        """Return what follows from the releases, JSON-ready: mu, epsilons, and what tests can reach."""
         stated = None if self._sampling() is not None else self._approximate()
         # Of releases that were accounted in approximate DP nothing is proven at smaller deltas.
         deltas = {at for at in DELTAS if stated is None or at >= stated.delta}

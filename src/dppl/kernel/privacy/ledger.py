@@ -173,11 +173,11 @@ class Ledger:
         unit: str | None = None,
     ) -> None:
         check_name("dataset", dataset)
-        if budget is not None:
-            if checked_budget(budget).is_zero:
-                raise ParameterError("budget must be above 0, or the account could pay for nothing.")
-            if accounting is not None:
-                _validate.one_of(_ROUTES[tuple(budget.to_dict())], accounting=accounting)
+        if budget is not None and checked_budget(budget).is_zero:
+            raise ParameterError("budget must be above 0, or the account could pay for nothing.")
+        routes = () if budget is None else _ROUTES[tuple(budget.to_dict())]
+        if accounting is not None and routes:
+            _validate.one_of(routes, accounting=accounting)
         if adjacency is not None:
             _validate.one_of(ADJACENCIES, adjacency=adjacency)
         if unit is not None:
@@ -192,30 +192,23 @@ class Ledger:
                 if budget is None:
                     raise ParameterError(f"the ledger has no data set {dataset!r}; give its total budget to open one.")
                 if unit == "person" and adjacency == "replace-one":
-                    raise ParameterError(
-                        "for persons needs the adjacency add-remove; no fit with groups is under another.",
-                        parameter="unit",
-                    )
-                row = connection.execute(
-                    _DATASETS.insert()
-                    .values(
-                        name=dataset,
-                        budget=budget.to_dict(),
-                        adjacency=adjacency or "add-remove",
-                        created=_now(),
-                        accounting=accounting or _ROUTES[tuple(budget.to_dict())][0],
-                        unit=unit or "record",
-                    )
-                    .returning(*_DATASETS.c)
-                ).one()
+                    raise ParameterError("for persons needs the adjacency add-remove.", parameter="unit")
+                account = _DATASETS.insert().values(
+                    name=dataset,
+                    budget=budget.to_dict(),
+                    adjacency=adjacency or "add-remove",
+                    created=_now(),
+                    accounting=accounting or routes[0],
+                    unit=unit or "record",
+                )
+                row = connection.execute(account.returning(*_DATASETS.c)).one()
         self.dataset, self.budget = dataset, budget_from_dict(row.budget)
         self.adjacency, self.accounting, self.unit = row.adjacency, row.accounting, row.unit
         self._parameter = next(iter(self.budget.to_dict()))  # what is spent: mu, rho or epsilon
         # An account is fixed for good, so whatever is given must be what it was opened with.
         given = {"budget": budget, "adjacency": adjacency, "accounting": accounting, "unit": unit}
         for name, value in given.items():
-            fixed = getattr(self, name)
-            if value not in (None, fixed):
+            if value not in (None, fixed := getattr(self, name)):
                 raise ParameterError(f"data set {dataset!r} has the {name} {fixed!r} in this ledger; got {value!r}.")
 
     def charge(
@@ -227,7 +220,7 @@ class Ledger:
         partition: str | None = None,
         stepwise: bool = False,
     ) -> LedgerEntry:
-        """Pay for the releases of `guarantee`, or refuse and change nothing.
+        """Pay for the releases of `guarantee`, or raise `BudgetExceeded` and change nothing.
 
         Parameters
         ----------
@@ -243,16 +236,6 @@ class Ledger:
         stepwise : bool, default=False
             Whether it pays for a training that draws in steps and may be interrupted. Then `begin_step` keeps several
             runs of it from drawing more than they paid for.
-
-        Raises
-        ------
-        BudgetExceeded
-            If the total would exceed the budget of the data set.
-        BudgetError
-            If the releases are accounted in (epsilon, delta) only, which no account adds up.
-        ParameterError
-            If the guarantee is for another adjacency or unit than the account, or `partition` is not a name, or a new
-            one that looks like that of another part.
         """
         cost = self._cost(guarantee, partition)
         # What keeps a release from being an ordinary one is kept for the record.
@@ -283,7 +266,7 @@ class Ledger:
             return self._begun(connection, entry)
 
     def begin_step(self, entry: LedgerEntry, step: int) -> None:
-        """Record that a step of a training begins, before it draws.
+        """Record that a step of a training begins, before it draws; each begins once.
 
         Parameters
         ----------
@@ -291,22 +274,14 @@ class Ledger:
             What `charge` returned with ``stepwise=True``.
         step : int
             Steps count from 0.
-
-        Raises
-        ------
-        LedgerError
-            If this step or a later one has begun before, in another run that went on from the same state, or the ledger
-            does not hold the charge.
         """
         with _transaction(self._engine) as connection:
             begun = self._begun(connection, entry)
             if begun is None:
                 raise LedgerError(f"the ledger does not hold the charge of this training of {self.dataset!r} any more.")
             if begun > step:
-                raise LedgerError(
-                    f"step {step + 1} of the training that release {entry.number} of {self.dataset!r} paid for has "
-                    "begun before, in another run that went on from a copy of the checkpoint."
-                )
+                training = f"the training that release {entry.number} of {self.dataset!r} paid for"
+                raise LedgerError(f"step {step + 1} of {training} has begun before, in a run from the same checkpoint.")
             connection.execute(_RELEASES.update().where(_RELEASES.c.number == entry.number).values(begun=step + 1))
 
     def check(self, guarantee: Guarantee, *, partition: str | None = None) -> None:
@@ -382,22 +357,17 @@ class Ledger:
         if partition is not None:
             check_name("partition", partition)
             if self.adjacency == "replace-one":
-                raise ParameterError(
-                    "needs an account under add-remove: under replace-one a record may leave one part and enter "
-                    "another, and so touch both.",
-                    parameter="partition",
-                )
+                rule = "needs an account under add-remove: a record that is replaced may touch both parts"
+                raise ParameterError(f"{rule}.", parameter="partition")
         if guarantee.adjacency != self.adjacency:
-            raise ParameterError(
-                f"data set {self.dataset!r} is accounted under {self.adjacency}, but this release is private under "
-                f"{guarantee.adjacency}; costs under different relations do not add."
-            )
+            kinds = f"under {self.adjacency}, but this release is private under {guarantee.adjacency}"
+            raise ParameterError(f"data set {self.dataset!r} is accounted {kinds}; such costs do not add.")
         unit = "person" if guarantee.unit == PERSON else "record"
         if unit != self.unit:
+            kinds = f"by the {self.unit}, but this release protects a {unit}"
+            fit = f"fit {'without' if unit == 'person' else 'with'} ids of persons (groups)"
             raise ParameterError(
-                f"data set {self.dataset!r} is accounted by the {self.unit}, but this release protects a {unit}; what "
-                f"either costs the other is not known. Fit {'without' if unit == 'person' else 'with'} ids of persons "
-                f"(groups), or keep all releases of this data set in an account for {unit}s."
+                f"data set {self.dataset!r} is accounted {kinds}: {fit}, or open an account for {unit}s."
             )
         costs = guarantee.costs()
         if any(cost.mean_runs is not None for cost in costs):
@@ -422,10 +392,8 @@ class Ledger:
         if needed not in (None, *cost):
             if "mean_runs" in cost:
                 instead = "a search for hyper-parameters needs one in approximate DP with the accounting 'renyi'"
-            raise BudgetExceeded(
-                f"data set {self.dataset!r} has the accounting {self.accounting!r}, in which this release states no "
-                f"cost; {instead}."
-            )
+            account = f"data set {self.dataset!r} has the accounting {self.accounting!r}"
+            raise BudgetExceeded(f"{account}, in which this release states no cost; {instead}.")
         total, budget = self._total([*paid, new]), self.budget.to_dict()[self._parameter]
         if total > budget:
             spent = self._total(paid)
@@ -513,18 +481,12 @@ def check_name(parameter: str, name: object, others: Iterable[str] = ()) -> None
     records, of which only the larger cost counts.
     """
     if not isinstance(name, str) or len(name) > 255 or not _NAME.fullmatch(name):
-        raise ParameterError(
-            "must be a name of 1 to 255 ASCII letters, digits, '.', '_' and '-', with single spaces between them; got "
-            f"{name!a}.",
-            parameter=parameter,
-        )
+        rule = "must be a name of 1 to 255 ASCII letters, digits, '.', '_' and '-', with single spaces between them"
+        raise ParameterError(f"{rule}; got {name!a}.", parameter=parameter)
     for other in others:
         if name != other and name.lower().translate(_LOOKS) == other.lower().translate(_LOOKS):
-            raise ParameterError(
-                f"must not look like a name that is in use; got {name!r}, which looks like {other!r}. For the same "
-                f"records give {other!r}.",
-                parameter=parameter,
-            )
+            rule = "must not look like a name that is in use; for the same records give that one"
+            raise ParameterError(f"{rule}: got {name!r}, which looks like {other!r}.", parameter=parameter)
 
 
 def _connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Engine:
@@ -541,10 +503,8 @@ def _connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Eng
     except (sa.exc.ArgumentError, ImportError, ValueError) as error:
         # Other texts than that of a missing module could quote a password.
         reason = f" ({error})" if isinstance(error, ImportError) else ""
-        raise LedgerError(
-            f"a ledger is a SQLite file or the URL of a PostgreSQL database; this one cannot be used{reason}. "
-            f"For PostgreSQL install the extra {how_to_install('postgresql')}."
-        ) from None
+        places = f"a SQLite file or the URL of a PostgreSQL database (extra {how_to_install('postgresql')})"
+        raise LedgerError(f"a ledger is {places}; this one cannot be used{reason}.") from None
     if engine.dialect.name not in _BEGIN:
         raise LedgerError(f"a ledger is kept in SQLite or PostgreSQL; got {engine.dialect.name}.")
     if engine.dialect.name == "sqlite":

@@ -1,15 +1,13 @@
 r"""Trade-off functions of the two mechanisms, and what follows from them, on the safe side of certified values.
 
-The trade-off function of a release says how small the false-negative rate of any test for a record can be at a given
-false-positive rate (Dong, Roth, Su 2022, arXiv:1905.02383v3, Definition 2.1). Two are enough here, of shifts by one
-parameter: the larger it is, the weaker the guarantee.
+The trade-off function of a release is the smallest false-negative rate of any test for a record at a given
+false-positive rate (Dong, Roth, Su 2022, arXiv:1905.02383v3, Definition 2.1). Two are enough here:
 
 * **Gaussian noise**: G(a) = Phi(Phi⁻¹(1 - a) - mu), that of N(0, 1) against N(mu, 1). Squares of mu add up under
   composition (Corollary 3.3 there), also where mu itself is chosen by what came out before (Smith, Thakurta 2022,
   arXiv:2210.17520; Koskela, Tobaben, Honkela 2023, arXiv:2209.15596).
 * **One selection** by the exponential mechanism: L(a) = (1 - a)/(1 + (e^epsilon - 1)·a), that of a logistic variable
-  against the same one moved by epsilon. docs/guarantees.md proves it, and that it lies above G for the mu that
-  `selection_mu` returns.
+  against the same one moved by epsilon. docs/guarantees.md proves it, and that it is above G for `selection_mu`.
 
 Values come from ball arithmetic (Arb, through python-flint): a ball holds the true value, and its end on the safe side
 is returned. Throughout, mu is at least 0, epsilon above 0, delta between 0 and 1, and `level` a false-positive rate.
@@ -42,10 +40,7 @@ def check_mu(mu: float, *, least: float = 0.0) -> None:
 
 @lru_cache(maxsize=256)
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest float epsilon such that mu-GDP implies (epsilon, delta).
-
-    Dong, Roth, Su (2022), Corollary 2.13; Balle, Wang (2018), arXiv:1805.06530, Theorem 8.
-    """
+    """Return the smallest float epsilon of mu-GDP at delta (Dong, Roth, Su 2022, Corollary 2.13)."""
     _validate.open_unit(delta=delta)
     check_mu(mu)
     return _smallest(lambda epsilon: _covers(mu, epsilon, delta), SMALLEST_EPSILON, _LARGEST_EPSILON)
@@ -152,9 +147,7 @@ def _smallest(holds: Callable[[float], bool], low: float, limit: float) -> float
     while not holds(high):
         low, high = high, 2 * high
         if high > limit:
-            raise BudgetError(
-                "the budget is outside the range of numbers that convert; it is far too large or too small."
-            )
+            raise BudgetError("the budget is outside the range of numbers that convert.")
     while low < (middle := low + (high - low) / 2) < high:
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
@@ -171,7 +164,7 @@ def _evaluated(value: Callable[[], arb], *, lower: bool = False) -> float:
         ball = value()
         end = float(ball.lower() if lower else ball.upper())
     if not math.isfinite(end):
-        raise BudgetError("the budget is outside the range of numbers that convert; it is far too large or too small.")
+        raise BudgetError("the budget is outside the range of numbers that convert.")
     if arb(end) <= ball if lower else arb(end) >= ball:
         return end
     return math.nextafter(end, -math.inf if lower else math.inf)
