@@ -1,9 +1,8 @@
 """Private records as integers that add: the seam between what is released and where the records lie.
 
 Before its noise, most of what dppl releases is a sum over records of integers that each record decides by itself. So a
-query is one pure function of records with f(all records) = f(first part) + f(second part) + ..., exactly and in any
-order. It gets `HeldRecords`, which are rows and codes in one process, and public or released values, and returns an
-array of int64. Where the records lie, it need not know:
+query is a pure function with f(all records) = f(first part) + f(second part) + ..., exactly and in any order. It gets
+`HeldRecords`, rows and codes in one process, and need not know where the others are:
 
 * `HeldRecords.total` asks the records at hand.
 * `SpreadRecords.total` lets an engine ask each part, which is read there, and adds what comes back by the place of the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
@@ -80,9 +80,26 @@ class Selection(OwnAnswer):
         n_parts = max(1, _TALLY_BYTES // (4 * empty.counts.size + empty.best.nbytes))
         part_rows = PUBLIC_ROWS * math.ceil(public.shape[0] / (PUBLIC_ROWS * n_parts))
         scores = _Scores(self.lattice, self.n_classes, self.clip, mechanism, empty, part_rows)
-        # Where parts are read, tasks read the files of public rows, too.
-        pool = _PublicPool(records, (public,) if isinstance(records, HeldRecords) else pieces(public), scores)
-        selected: Int64 = mechanism.select_each(pool.tallies(), pool.look, source)
+        # Pieces are scored one by one, in parts with a tally each. Where parts of the records are read, tasks read the
+        # files of public rows, too.
+        pool = [public] if isinstance(records, HeldRecords) else pieces(public)
+        first_rows = [0, *accumulate(piece.shape[0] for piece in pool)]
+        first_parts = [0, *accumulate(scores.n_parts(piece.shape[0]) for piece in pool)]
+        scored = dict(records.each(scores.tallies, pool))
+        tallies, hashes = zip(*(scored[place] for place in range(len(pool))), strict=True)
+
+        def look(wanted: Wanted) -> Iterator[tuple[int, int, Int64, Int64]]:
+            by_piece: dict[int, Wanted] = {}
+            for part, classes in wanted.items():
+                place = bisect_right(first_parts, part) - 1
+                by_piece.setdefault(place, {})[part - first_parts[place]] = classes
+            places = list(by_piece)
+            items = [(pool[place], by_piece[place], hashes[place]) for place in places]
+            for item, (code, part, few, positions) in records.each(scores.look, items):
+                place = places[item]
+                yield code, part + first_parts[place], few, positions + first_rows[place]
+
+        selected: Int64 = mechanism.select_each([tally for parts in tallies for tally in parts], look, source)
         return selected
 
 
@@ -104,34 +121,6 @@ class RowsByClass:
     def digest(self) -> bytes:
         """Return a hash by which a second reading is compared with the first."""
         return sha256(self.rows.tobytes() + repr(self.sizes).encode()).digest()
-
-
-class _PublicPool:
-    """The candidates, in pieces of which each is scored by itself, in parts with a tally each."""
-
-    def __init__(self, records: Records, pieces: Sequence[RowSource], scores: _Scores) -> None:
-        self._records, self._pieces, self._scores = records, pieces, scores
-        rows = [piece.shape[0] for piece in pieces]
-        self._first_rows = [0, *accumulate(rows)]
-        self._first_parts = [0, *accumulate(map(scores.n_parts, rows))]
-
-    def tallies(self) -> list[Tally]:
-        """Return one for each part."""
-        pieces = dict(self._records.each(self._scores.tallies, self._pieces))
-        tallies, self._hashes = zip(*(pieces[place] for place in range(len(pieces))), strict=True)
-        return [tally for parts in tallies for tally in parts]
-
-    def look(self, wanted: Wanted) -> Iterator[tuple[int, int, Int64, Int64]]:
-        """Yield what `ExponentialMechanism.select_each` looks at again, in one pass over its pieces."""
-        by_piece: dict[int, Wanted] = {}
-        for part, classes in wanted.items():
-            place = bisect_right(self._first_parts, part) - 1
-            by_piece.setdefault(place, {})[part - self._first_parts[place]] = classes
-        places = list(by_piece)
-        items = [(self._pieces[place], by_piece[place], self._hashes[place]) for place in places]
-        for item, (code, part, few, positions) in self._records.each(self._scores.look, items):
-            place = places[item]
-            yield code, part + self._first_parts[place], few, positions + self._first_rows[place]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

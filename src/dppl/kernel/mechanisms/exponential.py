@@ -96,7 +96,8 @@ class Tally:
         return counts
 
 
-class Stratum(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Stratum:
     """Neighbouring bins whose candidates are counted as one: a single bin, or all below the window."""
 
     lowest: int

@@ -149,10 +149,7 @@ def sampled_gaussian_epsilon(multiplier: float, delta: float, sampling_rate: flo
 
 @lru_cache(maxsize=16)  # a curve asks for them at each of its points
 def sampled_gaussian_pairs(multiplier: float, sampling_rate: float, steps: int) -> tuple[tuple[float, float], ...]:
-    """Return pairs (epsilon, delta) all of which hold for Gaussian sums over Poisson samples, epsilon from 0 on.
-
-    Together they are the trade-off function, but for what lies between them (Dong, Roth, Su 2022, Proposition 2.12).
-    """
+    """Return pairs (epsilon, delta) that hold for Gaussian sums over Poisson samples (Dong, Roth, Su 2022, 2.12)."""
     deltas = _sampled_gaussian(multiplier, sampling_rate, steps).get_delta(_EPSILONS)
     return tuple((epsilon, min(float(delta), 1.0)) for epsilon, delta in zip(_EPSILONS, deltas, strict=True))
 

@@ -100,14 +100,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """An (epsilon, delta) guarantee and the route that proves it.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-    route : str
-        One sentence for the reader of a statement.
-    """
+    """An (epsilon, delta) guarantee and the route that proves it, in words for the reader of a statement."""
 
     epsilon: float
     delta: float

@@ -319,10 +319,7 @@ class Ledger:
             return self.budget.to_dict() | {self._parameter: self._total(_paid(connection, self.dataset))}
 
     def left(self) -> dict[str, float]:
-        """Return the largest single release that still fits, rounded down.
-
-        Where an ApproxDP account adds zCDP costs or Rényi divergences it is the difference of epsilons, a rough guide.
-        """
+        """Return the largest single release that still fits, rounded down; with "renyi" the difference of epsilons."""
         name = self._parameter
         return {name: self._rest(self.budget.to_dict()[name], self.spent()[name])}
 
@@ -475,11 +472,7 @@ def accounts(path_or_url: str | os.PathLike[str]) -> list[Ledger]:
 
 
 def check_name(parameter: str, name: object, others: Iterable[str] = ()) -> None:
-    """Raise unless a name is a plain one, and looks like none in use.
-
-    Names that look the same would split one account in two, each with the whole budget, or make two parts of the same
-    records, of which only the larger cost counts.
-    """
+    """Raise unless a name is a plain one, and looks like none in use, which would split one account or part in two."""
     if not isinstance(name, str) or len(name) > 255 or not _NAME.fullmatch(name):
         rule = "must be a name of 1 to 255 ASCII letters, digits, '.', '_' and '-', with single spaces between them"
         raise ParameterError(f"{rule}; got {name!a}.", parameter=parameter)
