@@ -9,7 +9,7 @@ import numpy as np
 
 from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, class_sums, gram_matrices, sum_blocks, utilities
+from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, class_sums, gram_matrices, utilities
 from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.lattice.stream import LatticeRows
 from dppl.kernel.mechanisms import ExponentialMechanism, randomness
@@ -37,12 +37,12 @@ def map_of_rows(n, d):
 
 def sums(n, d, C):
     lattice, rows, codes = _rows(n, d, C)
-    return lambda: class_sums(sum_blocks(lattice, rows), codes, C, d)
+    return lambda: class_sums(lattice.blocks(rows), codes, C, d)
 
 
 def gram(n, d, C):
     lattice, rows, codes = _rows(n, d, C)
-    return lambda: gram_matrices(sum_blocks(lattice, rows), np.zeros(len(codes), np.intp), 1, d)
+    return lambda: gram_matrices(lattice.blocks(rows), np.zeros(len(codes), np.intp), 1, d)
 
 
 def gradient(n, d, C):

@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dppl.kernel.lattice import Lattice, int8
-from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, class_sums, gram_matrices, sum_blocks, utilities
+from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, class_sums, gram_matrices, utilities
 from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.lattice.stream import LatticeRows
 from measuring import measure, on_path, write_down
@@ -94,7 +94,7 @@ def passes(n_records, rounds):
         f"map of {dtype} {n_records} x 768": partial(lattice.transform, X.astype(dtype))
         for dtype in ("float16", "float32", "float64", "int8")
     }
-    kernels[f"class sums {n_records} x 768"] = lambda: class_sums(sum_blocks(lattice, rows), codes, 100, 768)
+    kernels[f"class sums {n_records} x 768"] = lambda: class_sums(lattice.blocks(rows), codes, 100, 768)
     return {
         name: {"s": seconds.round(3).tolist(), COPIES: ratio.round(2).tolist()}
         for name, (seconds, ratio) in measure(kernels, lambda: np.copyto(copy, X), rounds).items()

@@ -16,7 +16,7 @@ from dppl.audit import Canary, Records, audit, worst_case
 from dppl.audit.audit import audit_release
 from dppl.kernel import Measurement
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.lattice.kernels import class_sums, sum_blocks
+from dppl.kernel.lattice.kernels import class_sums
 from dppl.kernel.mechanisms import ExponentialMechanism, RoundedGaussian
 from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.kernel.queries import ClassSums, NumberOfRecords
@@ -226,9 +226,7 @@ class SharedGenerator(MeanPrototypes):
 
     def learn(self, measure, setting):
         records = measure._counter.records
-        exact = class_sums(
-            sum_blocks(self.lattice_, records.rows), records.codes, len(self.classes_), self.lattice_.dim
-        )
+        exact = class_sums(self.lattice_.blocks(records.rows), records.codes, len(self.classes_), self.lattice_.dim)
         noise = measure._counter.source.rounded_gaussian(measure.noise_std("sums"), (1, self.lattice_.dim))
         self.prototypes_ = (exact + noise) / self.lattice_.scale
 

@@ -267,7 +267,7 @@ def test_no_files_import_each_other_in_a_circle():
 PRIVATE = {"records", "persons", "whole_persons", "mechanisms"}
 TAKEN = {"are_missing", "checked_ids", "classes_of_persons", "ids_of_fit", "person_codes", "texts_apart"}
 TAKEN |= {"Part", "Parted", "once_each", "pieces", "private_data"}
-EXACT = {"class_sums", "sum_blocks", "gram_matrices", "weighted_sum", "SoftmaxGradient", "curvature_sums"}
+EXACT = {"class_sums", "gram_matrices", "weighted_sum", "SoftmaxGradient", "curvature_sums"}
 # Two files of queries stand outside the kernel: gradients of networks need torch, and projections are one research
 # method's. Cells look at the clipping of CoinPress.
 EXCEPT = {

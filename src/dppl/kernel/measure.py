@@ -24,7 +24,7 @@ class Measurement:
     ----------
     query : Query
     percent : float, default=100
-        Of mu², relative to those of the other measurements of the method.
+        Of mu², relative to the other measurements of the method.
     times : int, default=1
         Each ask costs alike; all together cost the share.
     statistic : str, default=None
@@ -86,7 +86,7 @@ def calibrated(
 
 
 def fit_for_release(random_state: int | None) -> bool:
-    """Whether noise of this seed protects: that of the operating system does, and any seed does not."""
+    """Whether noise of this seed protects: noise from the operating system does, and any seed does not."""
     return randomness(random_state).fit_for_release
 
 
@@ -185,5 +185,5 @@ class Measure:
         return name in self._paid
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse copies, which would have a budget of their own."""
+        """Refuse copies, which would count separately."""
         raise TypeError("a counter is neither copied nor pickled: a copy would count anew")

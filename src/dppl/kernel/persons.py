@@ -3,11 +3,11 @@
 Either they become one row, a function of that person's records alone: integers are added, in any order. Then one person
 more is one row more, and every mechanism keeps the sensitivity and the noise that it has for single records.
 
-Or all of them enter with weights (`WholePersons`), which loses neither how they differ nor those of other classes. Let
-the rows q_1 ... q_m of a person be those of a matrix Q, and let each record add r_i·q_iᵀ with |r_i| at most w. The
+Or all of them enter with weights (`WholePersons`), which loses neither how they differ nor other classes. Let
+the rows q_1 ... q_m of a person be the rows of a matrix Q, and let each record add r_i·q_iᵀ with |r_i| at most w. The
 whole is R·Q, and its Frobenius norm at most |R|·‖Q‖ ≤ √m·w·‖Q‖, with the largest singular value of Q. That is at most
 w·m·s, for equal rows, and w·√m·s for orthogonal ones, where a row is at most s long. So w = s/(√m·‖Q‖) keeps the sum as
-short as that of one record. The fourth power of ‖Q‖ is at most the sum of the squares of the products q_i·q_j: an
+short as the sum of one record. The fourth power of ‖Q‖ is at most the sum of the squares of the products q_i·q_j: an
 integer, the same in any order, and a function of this person's rows alone.
 """
 
@@ -76,7 +76,7 @@ def _items(column: Any) -> Any:
     """Return a column of Arrow or of a frame as a list: where one is null NumPy would make floats of long integers."""
     with suppress(Exception):  # raised below, without one that could quote an id
         if hasattr(column, "to_pylist"):
-            # Python has no nanoseconds, and NumPy no nulls but those of times.
+            # Python has no nanoseconds, and NumPy no nulls except of times.
             return np.asarray(column) if "[ns" in str(column.type) else column.to_pylist()
         return (column.astype(object) if hasattr(column, "astype") else column).to_list()  # also of categories
     raise InputError(_NO_IDS)
@@ -98,7 +98,7 @@ def person_codes(ids: NDArray[Any]) -> Codes:
     """Return the number of each record's person, in the order in which ids first occur.
 
     Ids are matched one by one, as labels are: a whole number and its text name the same person. None, NaN and empty
-    texts name nobody, and each of them is a person of its own. All else is an id, also what only looks missing: texts
+    texts name nobody, and each of them is a separate person. All else is an id, also what only looks missing: texts
     of NUL or of zero-width characters, and tuples, whose parts are matched as ids are, with missing parts.
     """
     numbers: dict[Hashable, int] = {}
@@ -113,7 +113,7 @@ def person_codes(ids: NDArray[Any]) -> Codes:
 
 
 def are_missing(ids: NDArray[Any]) -> NDArray[np.bool_]:
-    """Mark ids that name nobody, each of which is a person of its own."""
+    """Mark ids that name nobody, each of which is a separate person."""
     return np.fromiter((type(_key(one)) is object for one in ids.tolist()), bool, len(ids))
 
 
@@ -125,13 +125,13 @@ def _key(one: Any) -> Hashable:
     if one is None or (isinstance(one, str | bytes) and not one.strip()):
         return object()
     if isinstance(one, tuple):
-        # NaN in a tuple differs from any other NaN, so each record of its person would be a person of its own.
+        # NaN in a tuple differs from any other NaN, so each record of its person would be a separate person.
         return tuple(_MISSING_PART if type(part) is object else part for part in map(_key, one))
     if getattr(type(one), "__hash__", None) in (None, object.__hash__):
         raise TypeError("compared by identity, or not at all")
     try:
         missing = bool(one != one)
-    except TypeError:  # that of pandas
+    except TypeError:  # missing in pandas
         missing = True
     if missing:
         return object()
@@ -160,8 +160,8 @@ def rows_of_persons(
     """Reduce each person to one lattice row a class: the sum of their rows of it, shrunk to the norm of one.
 
     Returns int8 rows, which other lattices take as they do rows of floats, and their classes. A code of -1 marks a row
-    without class or use. The classes are those of most of the person's rows, and the first of several. A sum that is a
-    lattice row itself stays as it is, such as that of one record; another one becomes the lattice row of its direction.
+    without class or use. The classes have most of the person's rows, and the first of several. A sum that is a
+    lattice row itself stays as it is, such as a single record; another one becomes the lattice row of its direction.
 
     `source` is read once, in blocks. Memory holds the result, and a sum of small integers for each row of it that is
     not complete: few where the rows of a person are adjacent, else nearly one for each person of several records.
@@ -176,7 +176,7 @@ def classes_of_persons(
 ) -> tuple[Codes, Int64, Int64]:
     """Return the classes in which each person counts, the numbers of their records, and which records these are.
 
-    `order` has the records of the first row, then those of the next one, and so on.
+    `order` has the records of the first row, then of the next one, and so on.
     """
     pair = persons * n_classes + codes
     pairs, counts = np.unique(pair, return_counts=True)
@@ -263,7 +263,7 @@ class WholePersons:
         return int(np.count_nonzero((hits > 0) & (2 * hits >= np.bincount(self.numbers, self.codes >= 0))))
 
     def shares(self, weights: Int64) -> Int64:
-        """Return for each record its part of the weight of its class: those of a person add up to one at most."""
+        """Return for each record its part of the weight of its class: shares of a person add up to one at most."""
         counted = self.codes >= 0
         each = np.maximum(np.bincount(self.numbers, counted).astype(np.int64), 1)
         return np.where(counted, weights[self.codes] // each[self.numbers], 0)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.lattice.kernels import class_sums, gram_matrices, sum_blocks, weighted_sum
+from dppl.kernel.lattice.kernels import class_sums, gram_matrices, weighted_sum
 from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient, curvature_sums, longest_shortfall
 from dppl.kernel.mechanisms import COINPRESS_SPLITS, CoinPress, Randomness
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
@@ -85,7 +85,7 @@ class Query(ABC):
         return released
 
     def exact(self, held: HeldRecords, /, *args: Any, **at: Any) -> Int64:
-        """Return the value of some records, without noise; the values of parts add up to that of all.
+        """Return the value of some records, without noise; the values of parts add up to the value of all.
 
         Parameters
         ----------
@@ -216,7 +216,7 @@ class RowQuery(Query):
 
     @property
     def squared_norm(self) -> Fraction:
-        """That of a lattice row, to the degree of the query."""
+        """The square of a lattice row, to the degree of the query."""
         return self._steps**2 * self.lattice.squared_norm**self._degree
 
     @property
@@ -241,7 +241,7 @@ class ClassSums(RowQuery):
 
     def exact(self, held: HeldRecords, *, classes: NDArray[np.intp] | None = None) -> Int64:
         """Return them, shape (n_classes, dim)."""
-        sums = class_sums(sum_blocks(self.lattice, held.rows), held.codes, self.n_classes, self.lattice.dim)
+        sums = class_sums(self.lattice.blocks(held.rows), held.codes, self.n_classes, self.lattice.dim)
         return sums if classes is None else sums[classes]
 
 
@@ -262,7 +262,7 @@ class WeightedSum(RowQuery):
 
     def exact(self, held: HeldRecords, *, steps: Int64) -> Int64:
         """Return it, shape (dim,)."""
-        return weighted_sum(sum_blocks(self.lattice, held.rows), shares(held, steps), self.lattice.dim)
+        return weighted_sum(self.lattice.blocks(held.rows), shares(held, steps), self.lattice.dim)
 
 
 class GramMatrix(RowQuery):
@@ -280,7 +280,7 @@ class GramMatrix(RowQuery):
     def exact(self, held: HeldRecords) -> Int64:
         """Return it, shape (dim, dim)."""
         all_alike = np.minimum(held.codes, 0)
-        (gram,) = gram_matrices(sum_blocks(self.lattice, held.rows), all_alike, 1, self.lattice.dim)
+        (gram,) = gram_matrices(self.lattice.blocks(held.rows), all_alike, 1, self.lattice.dim)
         return np.asarray(gram)
 
 
@@ -291,7 +291,7 @@ class ClassGramMatrices(GramMatrix):
 
     def exact(self, held: HeldRecords) -> Int64:
         """Return them."""
-        return gram_matrices(sum_blocks(self.lattice, held.rows), held.codes, self.n_classes, self.lattice.dim)
+        return gram_matrices(self.lattice.blocks(held.rows), held.codes, self.n_classes, self.lattice.dim)
 
 
 class SoftmaxQuery(RowQuery):
@@ -315,7 +315,7 @@ class SoftmaxGradients(SoftmaxQuery):
     checked in integers, and its q followed by a constant b; an outer product is as long as the product of both lengths
     (`SoftmaxGradient`, its docstring). The records of a whole person share a weight, so that their sum is no longer.
 
-    With `sampling_rate` below 1 each ask sums a Poisson sample: every record is in it by a coin of its own.
+    With `sampling_rate` below 1 each ask sums a Poisson sample: every record is in it by its own coin.
     """
 
     bias: int = 0
@@ -344,7 +344,7 @@ class SoftmaxGradients(SoftmaxQuery):
 
     @property
     def squared_norm(self) -> Fraction:
-        """That of the kernel."""
+        """As `SoftmaxGradient` proves."""
         return SoftmaxGradient(self.lattice, bias=self.bias).squared_sensitivity
 
     def checked(self, *, clip: float = 1.0, **released: Any) -> dict[str, Any]:
@@ -360,7 +360,7 @@ class SoftmaxGradients(SoftmaxQuery):
         return kernel.sum(blocks, held.codes, weights, offsets, clip=clip, of_records=of_records)
 
     def mechanism(self, budget: Budget, times: int, relation: str) -> RoundedGaussian | SampledGaussian:
-        """Return the noise, that of samples by their own accounting."""
+        """Return the noise, for samples by their own accounting."""
         if self.sampling_rate == 1:
             return self._noise.within(budget, self.squared_reach(relation), times)
         if relation != ADD_REMOVE:
@@ -482,7 +482,7 @@ class CoinPressMeans(RowQuery, OwnAnswer):
 
     def answer(self, mechanism: CoinPress, records: Any, source: Randomness, **released: Any) -> Float:
         """Return noisy means of unit rows, shape (n_classes, dim); the records lie in one place."""
-        blocks = sum_blocks(self.lattice, records.rows)
+        blocks = self.lattice.blocks(records.rows)
         rows = np.concatenate([np.empty((0, self.lattice.dim), np.int8), *blocks])
         parts = (rows[records.codes == code] for code in range(self.n_classes))
         return np.stack([mechanism.release(part, self.lattice, source) for part in parts])

@@ -43,7 +43,7 @@ _UNMATCHED = object()
 
 
 def checked_inputs(X: Any, y: Any) -> tuple[RowSource, NDArray[Any]]:
-    """Return rows and labels, whose shapes and kinds are checked; these are public but for the length."""
+    """Return rows and labels, whose shapes and kinds are checked; these are public except for the length."""
     rows = as_rows(X)
     return rows, as_labels(y, rows)
 

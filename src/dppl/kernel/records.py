@@ -8,7 +8,7 @@ query is a pure function with f(all records) = f(first part) + f(second part) + 
 * `SpreadRecords.total` lets an engine ask each part, which is read there, and adds what comes back by the place of the
   part. A part that was computed twice, because a worker died, is added once.
 
-The noise is drawn once, where `total` was called, and the bits are those of one process for any parts and workers. The
+The noise is drawn once, where `total` was called, and the bits are the same for any parts and workers. The
 codes of a part's records are made where it is read, from its own labels and the public list of classes: each record's
 code depends on that record alone.
 
@@ -72,7 +72,7 @@ class Parted(Protocol):
 
 @dataclass(slots=True, eq=False)
 class HeldRecords:
-    """Records in this process: all of them, or those of a part where it is read."""
+    """Records in this process: all of them, or of a part where it is read."""
 
     rows: RowSource  # shape (n, d)
     codes: Codes  # shape (n,); class of each record; -1 for those that do not count
@@ -83,12 +83,12 @@ class HeldRecords:
     _whole: tuple[HeldRecords, NDArray[np.bool_]] | None = field(default=None, init=False, repr=False)  # of a sample
 
     def blocks(self, lattice: Lattice) -> Iterable[Int8]:
-        """Return the lattice rows in blocks, for queries that are asked often; those of the last lattice are kept."""
+        """Return the lattice rows in blocks, for queries that are asked often; kept for the last lattice."""
         if self._whole is not None:
             whole, mask = self._whole
             return _masked(whole.blocks(lattice), mask)
         if self._mapped is None or self._mapped.lattice.name() != lattice.name():
-            # A person's weight is that of the rows of one pass, so passes are compared.
+            # A person's weight follows from the rows of one pass, so passes are compared.
             self._mapped = LatticeRows(lattice, self.rows, compared=self.persons is not None)
         return self._mapped
 

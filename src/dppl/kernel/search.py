@@ -105,7 +105,7 @@ def best_of(
     assert isinstance(query, RightAnswers)
     assert isinstance(records, HeldRecords)  # whoever searches refuses parts
     source = randomness(random_state)
-    # Each record is in one part by a coin of its own, so a run costs it what the dearer of fit and score does.
+    # Each record is in one part by its own coin, so a run costs it what the dearer of fit and score does.
     is_held_out = coins(len(records.codes), validation_share, source)
     training, held_out = records.taken(~is_held_out), records.taken(is_held_out)
 

@@ -104,7 +104,7 @@ class Selection(OwnAnswer):
 
 
 class RowsByClass:
-    """Lattice rows, sorted by class, and the number of each; those of code -1 are skipped."""
+    """Lattice rows, sorted by class, and the number of each; code -1 is skipped."""
 
     def __init__(self, lattice: Lattice, source: RowSource, codes: Codes, n_classes: int) -> None:
         counted = codes >= 0

@@ -1,4 +1,4 @@
-"""What a stream with correlated noise keeps between tasks, in a file of its own that must stay secret.
+"""What a stream with correlated noise keeps between tasks, in a separate file that must stay secret.
 
 A row of such a stream needs the true sums of earlier tasks. They are private, and no part of a model: they lie in a
 file that only its owner may read, with the model that they go with. The file is written in one step, after the row is
@@ -64,7 +64,7 @@ def _joined(bins: NDArray[Any], new: NDArray[Any], row: Row) -> NDArray[Any]:
 
 @dataclass(slots=True, eq=False)
 class StateFile:
-    """The state of a stream before a task, and where that of after the task goes."""
+    """The state of a stream before a task, and where the state after it goes."""
 
     path: Path
     n_tasks: int  # before the task
@@ -96,7 +96,7 @@ class CorrelatedClassSums(ClassSums, OwnAnswer):
 
     @property
     def squared_norm(self) -> Fraction:
-        """That of a lattice row times a column of the matrix."""
+        """The square of a lattice row times a column of the matrix."""
         return self.lattice.squared_norm * Fraction(factors.factor(self.noise, self.max_tasks).squared_norm)
 
     def answer(self, mechanism: RoundedGaussian, records: Records, source: Randomness, **released: Any) -> Float:

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.special import softmax
 
 from dppl.kernel.lattice import Lattice, iter_blocks, kernels, residuals
-from dppl.kernel.lattice.kernels import gram_matrices, sum_blocks
+from dppl.kernel.lattice.kernels import gram_matrices
 from dppl.kernel.lattice.residuals import curvature_sums
 from dppl.kernel.queries import SoftmaxCurvatures
 
@@ -56,7 +56,7 @@ def test_one_row_moves_the_grams_by_at_most_its_squared_norm(X, row):
         lattice = Lattice(DIM, **options)
         codes = np.array([0, 1, 1, 0])
         both = [
-            gram_matrices(sum_blocks(lattice, data), codes[: len(data)], 2, lattice.dim)
+            gram_matrices(lattice.blocks(data), codes[: len(data)], 2, lattice.dim)
             for data in (np.concatenate([X, row[None]]), X)
         ]
         difference = both[0] - both[1]

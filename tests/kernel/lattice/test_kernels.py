@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dppl.errors import InputError
 from dppl.kernel.lattice import Lattice, iter_blocks, kernels, take_rows
-from dppl.kernel.lattice.kernels import SimilarityClip, class_sums, sum_blocks, utilities
+from dppl.kernel.lattice.kernels import SimilarityClip, class_sums, utilities
 from loops import loop
 
 
@@ -105,7 +105,7 @@ def test_class_sums_of_the_longest_rows_are_exact():
     q = np.full((9000, 2), 127, np.int8)
     lattice = Lattice(2)
     assert class_sums(iter_blocks(q, 4096), np.zeros(9000, np.intp), 1, 2).tolist() == [[9000 * 127] * 2]
-    assert all(len(block) <= 2**24 // 127 for block in sum_blocks(lattice, q))
+    assert all(len(block) <= 2**24 // 127 for block in lattice.blocks(q))
 
 
 def test_rows_are_taken_from_arrays_and_streams_alike():
@@ -166,7 +166,7 @@ def test_a_clip_that_touches_one_side_is_no_linear_case():
 
 def test_many_equal_rows_add_exactly_through_the_blocks_of_a_fit():
     q = np.full((600_000, 2), 31, np.int8)  # norm² 1922 of 2016
-    sums = class_sums(sum_blocks(Lattice(2), q), np.zeros(len(q), np.intp), 1, 2)
+    sums = class_sums(Lattice(2).blocks(q), np.zeros(len(q), np.intp), 1, 2)
     assert sums.tolist() == [[600_000 * 31] * 2]
 
 
@@ -182,7 +182,7 @@ class Careless:
 
 def test_larger_blocks_than_asked_for_are_cut():
     q = np.full((700_001, 2), 31, np.int8)
-    sums = class_sums(sum_blocks(Lattice(2), Careless(q.shape, [q])), np.zeros(len(q), np.intp), 1, 2)
+    sums = class_sums(Lattice(2).blocks(Careless(q.shape, [q])), np.zeros(len(q), np.intp), 1, 2)
     assert sums.tolist() == [[700_001 * 31] * 2]
 
 

@@ -78,7 +78,7 @@ def multiply(left: Int8, right: Int8, out: NDArray[np.int32] | None = None) -> N
     """Return the int32 product of int8 matrices of shapes (n, k) and (k, m); torch must be imported.
 
     torch does not say when its kernel refuses to work, as it does for some rows or columns of length 1 (PyTorch issue
-    195066) and could for want of memory, and leaves in `out` what was there. So one entry is computed twice.
+    195066) and could without memory, and leaves in `out` what was there. So one entry is computed twice.
     """
     if out is None:
         out = np.empty((len(left), right.shape[1]), np.int32)

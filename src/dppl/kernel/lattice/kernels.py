@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 
 from dppl.kernel.lattice import int8
 from dppl.kernel.lattice.lattice import LARGEST, Int8, Lattice
-from dppl.kernel.lattice.stream import RowSource, iter_blocks
+from dppl.kernel.lattice.stream import iter_blocks
 from dppl.kernel.lattice.threads import for_each_block
 
 Int64 = NDArray[np.int64]
 Codes = NDArray[np.intp]
 
-_SUM_ROWS = 4096  # 127·4096 < 2²⁴, so a block's class sums are exact in float32
 _GRAM_ROWS = 2**24 // LARGEST**2  # 1040 products of two entries add up below 2²⁴
 # Products of so many private and public rows stay near a core and keep BLAS, or torch, near its peak. No result depends
 # on these numbers.
@@ -34,11 +33,6 @@ _TILES: dict[type[Any], tuple[int, int]] = {np.float32: (1024, 2048), np.float64
 PUBLIC_ROWS = 2048
 # Up to here sums of integers are exact.
 _EXACT: dict[type[Any], int] = {np.float32: 2**24, np.float64: 2**53, np.int32: 2**31 - 1}
-
-
-def sum_blocks(lattice: Lattice, source: RowSource) -> Iterator[Int8]:
-    """Yield lattice rows in blocks that `class_sums` adds exactly."""
-    return lattice.blocks(source, _SUM_ROWS)
 
 
 def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -> Int64:
@@ -57,7 +51,7 @@ def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -
 
 
 def weighted_sum(blocks: Iterable[Int8], weights: Int64, dim: int) -> Int64:
-    """Add rows times weights from 0 to 2³³, exactly; blocks are those of `class_sums`, in the order of the weights."""
+    """Add rows times weights from 0 to 2³³, exactly; blocks as for `class_sums`, in the order of the weights."""
     total = np.zeros(dim, np.int64)
     start = 0
     for block in blocks:

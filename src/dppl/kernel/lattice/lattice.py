@@ -19,6 +19,7 @@ from dppl.kernel.lattice.stream import RowSource, iter_blocks
 from dppl.kernel.lattice.threads import in_order, one_thread_each
 
 LARGEST = 127
+SUM_ROWS = 4096  # 127·4096 < 2²⁴, so a block's class sums are exact in float32
 # Rows are mapped in blocks of about this many numbers, which fit into a core's cache. No result depends on it.
 _BLOCK_NUMBERS = 1 << 16
 # Numbers from which blocks of a source are mapped on all cores: threads take a moment to start.
@@ -99,7 +100,7 @@ class Lattice:
                 here[:] = round_within(steps, self.squared_norm, LARGEST, out=free[2, :, : self.dim])
         return out
 
-    def blocks(self, source: RowSource, size: int) -> Iterator[Int8]:
+    def blocks(self, source: RowSource, size: int = SUM_ROWS) -> Iterator[Int8]:
         """Yield the lattice rows of an array, memory map or table in blocks of at most `size` rows."""
         blocks = iter_blocks(source, size)
         if source.shape[0] * self.n_features < _WORTH_THREADS or one_thread_each.n_threads() == 1:
@@ -148,9 +149,11 @@ class Lattice:
 
     def _bounded(self, rows: Int8) -> Int8:
         """Enforce the bound on rows that are said to be of this lattice. Those that keep it stay as they are."""
-        rows = rows.copy()  # those of a memory map may change after the check
+        rows = rows.copy()  # a memory map may change after the check
         numerator, denominator = self.squared_norm.numerator, self.squared_norm.denominator
-        squares = np.multiply(rows, rows, dtype=np.int16).sum(axis=1, dtype=np.int64)  # 16 bits hold that of -128 too
+        squares = np.multiply(rows, rows, dtype=np.int16).sum(
+            axis=1, dtype=np.int64
+        )  # 16 bits hold the square of -128 too
         wrong = (denominator * squares > numerator) | (rows.min(axis=1) < -LARGEST)
         if wrong.any():
             rows[wrong] = round_within(_as_float64(rows[wrong]), self.squared_norm, LARGEST).astype(np.int8)
@@ -222,7 +225,7 @@ def rotate(rows: Float, seed: int) -> Float:
         part = columns[n_features - width :] if turn % 2 else columns[:width]
         source, target = part, spare
         for half in (1 << i for i in range(width.bit_length() - 1)):
-            # The number of pairs is stated: with -1 in its place NumPy could not tell it of no rows.
+            # The number of pairs is stated: with -1 instead NumPy could not tell it of no rows.
             pairs, results = (array.reshape(width // (2 * half), 2, half * n) for array in (source, target))
             np.add(pairs[:, 0], pairs[:, 1], out=results[:, 0])
             np.subtract(pairs[:, 0], pairs[:, 1], out=results[:, 1])

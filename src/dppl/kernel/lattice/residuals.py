@@ -250,7 +250,7 @@ class _IntegerLayer:
 
 
 def _residuals(logits: Float32, codes: Codes, *, shortfalls: bool = False) -> tuple[Float32, Float32]:
-    """Return residuals (or 1/C - p), of shape (n_classes, n), in place of the logits, and their norms."""
+    """Return residuals (or 1/C - p), of shape (n_classes, n), over the logits, and their norms."""
     logits -= logits.max(axis=0)
     r = _exp(logits)
     r /= -_sum_of_rows(r)
@@ -265,7 +265,7 @@ def _residuals(logits: Float32, codes: Codes, *, shortfalls: bool = False) -> tu
 
 
 def _on_grid(columns: Float32, norms: Float32, clip: float) -> Float:
-    """Return integers of squared norm at most RESOLUTION², one column a record, in place of the columns."""
+    """Return integers of squared norm at most RESOLUTION², one column a record, over the columns."""
     columns *= np.float32(RESOLUTION * (1 - _CAUTION)) / np.maximum(norms, np.float32(clip))
     steps = np.trunc(columns, out=columns).astype(np.float64)
     # The check that sensitivities rest on. Integers below 2⁵³ are exact in any order; NaN is set to zero, too.

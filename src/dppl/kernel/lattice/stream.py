@@ -127,9 +127,9 @@ def _is_foreign(tensor: Any) -> bool:
 class LatticeRows:
     """The lattice rows of a source in blocks, for any number of passes.
 
-    Those of an array or tensor in memory are kept, a byte a number. A table or memory map may be larger than memory: a
+    From an array or tensor in memory they are kept, a byte a number. A table or memory map may be larger than memory: a
     gibibyte of its lattice rows is kept, and what follows is read and mapped on every pass. With `compared` a pass ends
-    with an `InputError` if these rows are not those of the first whole pass, by their hash.
+    with an `InputError` if these rows differ from the first whole pass, by their hash.
     """
 
     def __init__(self, lattice: Lattice, source: RowSource, *, compared: bool = False) -> None:

@@ -88,7 +88,7 @@ def in_order(compute: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
             for item in items:
                 if len(running) > n_threads:
                     yield running.popleft().result()
-                # In a context like that of this thread, in which NumPy keeps what it may warn of.
+                # In a copy of the context of this thread, in which NumPy keeps what it may warn of.
                 running.append(pool.submit(copy_context().run, compute, item))
             while running:
                 yield running.popleft().result()

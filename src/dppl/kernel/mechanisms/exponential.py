@@ -37,13 +37,13 @@ NONE = -(2**62)
 # For each part of a pool that must be looked at again and each class that looks there, the bins of what is sought.
 Wanted: TypeAlias = dict[int, dict[int, list[tuple[int, int]]]]
 # Yields, for these, the class, the part, utilities of candidates of the part, at least of those that `is_sought` tells,
-# and their positions in the pool; those of one class and part in the order of positions.
+# and their positions in the pool; entries of one class and part in the order of positions.
 Look: TypeAlias = Callable[[Wanted], Iterable[tuple[int, int, Int64, Int64]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tally:
-    """How many of some candidates lie in each bin, for several classes with utilities of their own.
+    """How many of some candidates lie in each bin, for several classes, each with its own utilities.
 
     A tally is a function of the utilities alone. Merging tallies in any order and grouping gives the tally of all their
     candidates, as integers; no randomness and no float enters one. So parts of a pool may be tallied in any process,
@@ -65,7 +65,7 @@ class Tally:
     def of(cls, bins: Int64, size: int, width: int) -> Tally:
         """Count candidates, whose bins have the shape (n_classes, n)."""
         best = _best(bins, size)
-        # Candidates above the last of the best go to a column of their own, which is dropped.
+        # Candidates above the last of the best go to a separate column, which is dropped.
         depths = best[:, -1:] - bins
         np.clip(depths, -1, width, out=depths)
         depths += 1
@@ -129,7 +129,7 @@ class Places:
         np.cumsum(counts[:, : self._width], axis=1, out=self._above[:, 1:])
 
     def find(self, lowest: int, highest: int, ordinal: int) -> tuple[int, int]:
-        """Return the part of a candidate, and how many others of its bins stand before it in that part.
+        """Return the part of a candidate, and how many others of its bins come before it in that part.
 
         The bins from `lowest` to `highest` are whole strata of the whole pool, and the windows of parts reach at least
         as far down. `ordinal` counts all candidates of these bins, in the order of positions.
@@ -185,7 +185,7 @@ class ExponentialMechanism:
 
     epsilon: float  # bounded range: a record changes every log-probability of one selection by at most this
     sensitivity: int  # largest growth of one utility
-    size: int = 1  # of candidates to select as a set, whose utility is that of its worst member
+    size: int = 1  # of candidates to select as a set, whose utility is its worst member's
     adjacency: str = "add-remove"
 
     @classmethod
@@ -214,7 +214,7 @@ class ExponentialMechanism:
         """
         whole = Tally.merged(parts)
         if whole.n < self.size:
-            raise InputError(f"selecting {self.size} candidates needs as many usable public rows; got {whole.n}.")
+            raise InputError(f"selecting {self.size} candidates needs at least as many; got {whole.n} usable ones.")
         drawn: list[list[_Proposal]] = []
         for code in range(len(whole.best)):
             envelope, places = _Envelope.of(strata(whole, code), self.size, self._scale), Places(parts, code)
@@ -283,7 +283,7 @@ def _scale(epsilon: float, sensitivity: int, size: int) -> _Scale:
 
 @dataclass(slots=True, eq=False)
 class _Pick:
-    """A candidate of which the bins are known, its part, and how many of these bins stand before it in that part."""
+    """A candidate of which the bins are known, its part, and how many of these bins come before it in that part."""
 
     lowest: int
     highest: int
@@ -322,7 +322,7 @@ class _Proposal:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Envelope:
-    """Integer weights of strata that are at least those of the sets with their worst member there.
+    """Integer weights of strata that are at least the weights of the sets with their worst member there.
 
     With `before` candidates in better strata, binom(before + count, size) - binom(before, size) sets have their worst
     member in a stratum. None of them weighs more than if that were the best utility of the stratum.
@@ -354,7 +354,7 @@ class _Envelope:
         return cls(size, scale, strata, before, sets, highest[0], top, list(accumulate(weights)))
 
     def exponent(self, worst: int) -> Fraction:
-        """Return by how much the weight of a set falls short of that of all sets of the heaviest stratum, as a log."""
+        """Return the log of the weight of all sets of the heaviest stratum over the weight of a set."""
         return self.scale.rate * (self.best - worst) + Fraction(self.top)
 
     def propose(self, places: Places, source: Randomness) -> _Proposal:

@@ -112,7 +112,7 @@ class SymmetricRoundedGaussian(RoundedGaussian):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledGaussian:
-    """Gaussian noise on sums over Poisson samples, drawn anew for each of `times` releases."""
+    """Gaussian noise on sums over Poisson samples, drawn for each of `times` releases."""
 
     each: RoundedGaussian  # the noise of one release
     times: int

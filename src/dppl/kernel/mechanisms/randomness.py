@@ -56,8 +56,8 @@ class SystemRandomness(Randomness):
     A draw of the noise is ±round(sigma·z) for a fair sign and the z ≥ 0 with P(Z > z) = U, where U is uniform on
     (0, 1/2). U has infinitely many bits, of which 63 are drawn at first. They say that z lies in a certain interval. If
     all of it rounds to one integer, by a bound on the error of floats or else by ball arithmetic (Arb [1]_, through
-    python-flint), that integer is the draw; if not, more bits are. So no draw is decided by a rounding error or for
-    want of bits.
+    python-flint), that integer is the draw; if not, more bits are. So no draw is decided by a rounding error or
+    because bits are missing.
 
     .. [1] Johansson (2017), Arb: efficient arbitrary-precision midpoint-radius interval arithmetic, arXiv:1611.02831.
     """

@@ -1,4 +1,4 @@
-"""Conversions between notions, on plain floats, always rounded to the safe side; those of Gaussian DP are `tradeoff`'s.
+"""Conversions between notions, on plain floats, rounded to the safe side; `tradeoff` has those for Gaussian DP.
 
 Then what a private search for hyper-parameters costs. An algorithm that fits and scores a candidate under rho-zCDP is
 run K times, each time on a candidate drawn at random, and only the best result is released. With a fixed K that costs K
@@ -117,7 +117,7 @@ def _samples(multiplier: float, sampling_rate: float, steps: int) -> Any:
 def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
     """Return the noise, in sensitivities, with which Gaussian sums over Poisson samples stay within (epsilon, delta).
 
-    Each of the `steps` sums is over a sample of its own. Calibrated by dp-accounting with privacy loss distributions,
+    Each of the `steps` sums is over its own sample. Calibrated by dp-accounting with privacy loss distributions,
     on the safe side, for adding or removing one record. The tolerance is a thousandth.
     """
     from dp_accounting import ExplicitBracketInterval, calibrate_dp_mechanism, pld

@@ -1,4 +1,4 @@
-"""Privacy budgets with their notion: pure, Gaussian, zero-concentrated and approximate differential privacy.
+"""Budgets with their notion: pure, Gaussian, zero-concentrated and approximate differential privacy.
 
 A number such as 1.0 means nothing without its notion, so budgets of different notions neither compare nor mix; the
 conversions that exist are methods, and those that do not raise `BudgetError` and say why.

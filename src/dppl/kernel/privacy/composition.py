@@ -27,7 +27,7 @@ from dppl.kernel.privacy.accounting import (
 from dppl.kernel.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP, as_typed
 from dppl.kernel.privacy.tradeoff import check_mu, gaussian_epsilon, selection_epsilon
 
-# Costs of single rows are rounded up, and once more those of several that follow from them: their squares add up to
+# Costs of single rows are rounded up, and once more the costs of several that follow from them: their squares add up to
 # less than this share above what they are.
 _HEAD_ROOM = 1 + Fraction(1, 2**48)
 
@@ -51,7 +51,7 @@ class Cost:
         If given, `rho` is the cost of one run, and what is released is the best of a geometric number of runs of this
         mean (`dppl.kernel.privacy.accounting`). Such a search has a bound at each Rényi order, but no zCDP cost of use.
     adjacency : str, default=None
-        Relation under which this is the cost, as `Guarantee.costs` states it. None is that of the other costs.
+        Relation under which this is the cost, as `Guarantee.costs` states it. None is the relation of the other costs.
     unit : str, default=None
         Whom it is the cost to, a record or a person, likewise.
     """
@@ -126,7 +126,7 @@ def budget_of_one(budget: Budget, n_rows: int, *, per_class: bool, selects: bool
 
     It is in the notion of `budget`; of approximate DP, what it allows in Gaussian DP, or in pure DP to selections. The
     rows are in different classes. `per_class` says that what is released of a class follows from the rows of that class
-    alone, with noise of its own; `selects`, that all releases are selections, whose costs add up in pure DP.
+    alone, with its own noise; `selects`, that all releases are selections, whose costs add up in pure DP.
 
     Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.14 (groups) and Corollary 3.3 (composition).
     Bun and Steinke (2016), arXiv:1605.02065v1, Proposition 1.9 (groups) and Lemma 1.7 (composition).
@@ -194,7 +194,7 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
     Parameters
     ----------
     costs : sequence of Cost
-        Those of guarantees come from `Guarantee.costs`, for example ``[*first.costs(), *second.costs()]``.
+        Costs of guarantees come from `Guarantee.costs`, for example ``[*first.costs(), *second.costs()]``.
     delta : float
     """
     _check_costs(costs)
@@ -213,7 +213,9 @@ def _check_costs(costs: Sequence[Cost]) -> None:
     for name, kinds in (("relation", {one.adjacency for one in costs}), ("unit", {one.unit for one in costs})):
         stated = sorted(kind for kind in kinds if kind is not None)
         if len(stated) > 1:
-            raise ParameterError(f"costs must be of one {name}; those of {' and '.join(stated)} do not add.")
+            raise ParameterError(
+                f"costs must be of one {name}, but these are of {' and '.join(stated)}, and do not add."
+            )
 
 
 def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:

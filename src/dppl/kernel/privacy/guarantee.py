@@ -111,7 +111,7 @@ class Release:
         ----------
         n_rows : int
         per_class : bool
-            Whether what is released of a class follows from the rows of that class alone, with noise of its own.
+            Whether what is released of a class follows from the rows of that class alone, with its own noise.
         """
         names = set(self.cost)
         if names == {"mu", "rho"}:
@@ -296,7 +296,7 @@ class Guarantee:
 
     @property
     def usual_delta(self) -> float:
-        """The delta of the one epsilon in sentences: that of an ApproxDP budget, or else 1e-6."""
+        """The delta of the one epsilon in sentences: from an ApproxDP budget, or else 1e-6."""
         if isinstance(self.budget, ApproxDP):
             return self.budget.delta
         stated = None if self._sampling() is not None else self._approximate()

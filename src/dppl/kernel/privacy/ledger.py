@@ -46,7 +46,7 @@ SCHEMA_VERSION = 4
 CHARGED, RELEASED = "charged", "released"
 # Whom an account is for: a record, or a person with all of their records.
 UNITS = ("record", "person")
-# How accounts add up, by the parameters of their budget; the first is that of a new account.
+# How accounts add up, by the parameters of their budget; the first is for a new account.
 _ROUTES = {("mu",): ("gdp",), ("rho",): ("zcdp",), ("epsilon",): ("pure",), ("epsilon", "delta"): ("gdp", "renyi")}
 # What a release must cost to be added up by a route, and what to do with others; searches cost none of these.
 _COSTS = {
@@ -145,7 +145,7 @@ class Ledger:
 
     Notes
     -----
-    **Privacy.** Unit: that of `unit`. Relation: as stated by `adjacency`. Released: nothing; the ledger holds costs and
+    **Privacy.** Unit: `unit`. Relation: as stated by `adjacency`. Released: nothing; the ledger holds costs and
     public parameters only. Sensitivity: none. Public inputs: everything stored. Not covered: releases made without the
     ledger, and the truth of `partition` names. Under replace-one the total holds for the narrowest relation among the
     releases: `MeanPrototypes` hides a replacement within a class only.
@@ -494,7 +494,7 @@ def _connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Eng
             url, poolclass=sa.pool.NullPool, json_serializer=lambda value: json.dumps(value, default=str)
         )
     except (sa.exc.ArgumentError, ImportError, ValueError) as error:
-        # Other texts than that of a missing module could quote a password.
+        # Other texts than of a missing module could quote a password.
         reason = f" ({error})" if isinstance(error, ImportError) else ""
         places = f"a SQLite file or the URL of a PostgreSQL database (extra {how_to_install('postgresql')})"
         raise LedgerError(f"a ledger is {places}; this one cannot be used{reason}.") from None
@@ -530,14 +530,14 @@ def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
         with engine.begin() as connection:
             yield connection
     except sa.exc.SQLAlchemyError as error:
-        # The statement and its parameters are left out; they are public, but long.
+        # The statement and its parameters are omitted; they are public, but long.
         reason = " ".join(str(getattr(error, "orig", None) or type(error).__name__).split())
         file = f" {engine.url.database}" if engine.url.drivername == "sqlite" else ""
         raise LedgerError(f"the ledger{file} cannot be used: {reason.rstrip('.')}.") from None
 
 
 def _prepare(connection: sa.Connection) -> None:
-    """Make the tables; refuse those of another schema."""
+    """Make the tables; refuse another schema."""
     _METADATA.create_all(connection)
     version = connection.execute(sa.select(_SCHEMA.c.version)).scalar_one_or_none()
     if version is None:

@@ -3,10 +3,10 @@ r"""Trade-off functions of the two mechanisms, and what follows from them, on th
 The trade-off function of a release is the smallest false-negative rate of any test for a record at a given
 false-positive rate (Dong, Roth, Su 2022, arXiv:1905.02383v3, Definition 2.1). Two are enough here:
 
-* **Gaussian noise**: G(a) = Phi(Phi⁻¹(1 - a) - mu), that of N(0, 1) against N(mu, 1). Squares of mu add up under
+* **Gaussian noise**: G(a) = Phi(Phi⁻¹(1 - a) - mu), of N(0, 1) against N(mu, 1). Squares of mu add up under
   composition (Corollary 3.3 there), also where mu itself is chosen by what came out before (Smith, Thakurta 2022,
   arXiv:2210.17520; Koskela, Tobaben, Honkela 2023, arXiv:2209.15596).
-* **One selection** by the exponential mechanism: L(a) = (1 - a)/(1 + (e^epsilon - 1)·a), that of a logistic variable
+* **One selection** by the exponential mechanism: L(a) = (1 - a)/(1 + (e^epsilon - 1)·a), of a logistic variable
   against the same one moved by epsilon. docs/guarantees.md proves it, and that it is above G for `selection_mu`.
 
 Values come from ball arithmetic (Arb, through python-flint): a ball holds the true value, and its end on the safe side
