@@ -439,7 +439,7 @@ def test_a_state_that_is_lost_rolled_back_foreign_or_damaged_is_refused_before_a
     new = state.read_bytes()
     state.write_bytes(old)
     check_refused(
-        model, third, state, account, "that after task 1, and the model is the one after task 2: it was rolled"
+        model, third, state, account, "the state after task 1, and the model is the one after task 2: it was rolled"
     )
     state.write_bytes(new[: len(new) // 2])
     check_refused(model, third, state, account, "damaged, .* or not the state of a stream")
