@@ -12,7 +12,6 @@ import argparse
 import http.client
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -87,10 +86,10 @@ def measured(path, kind, groups, clients, seconds):
             port = int(server.stdout.readline().rpartition(":")[2])
             bodies = [json.dumps({kind: group}) for group in groups]
             asked(port, bodies, clients, seconds / 10)
-            early = memory(port)
+            early = memory(server)
             start = time.perf_counter()
             latencies = asked(port, bodies, clients, seconds)
-            return time.perf_counter() - start, latencies, (early, memory(port))
+            return time.perf_counter() - start, latencies, (early, memory(server))
         finally:
             server.terminate()
 
@@ -121,13 +120,10 @@ def asked(port, bodies, clients, seconds):
     return np.concatenate(found)
 
 
-def memory(port):
+def memory(process):
     """Return the resident bytes of the server."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("GET", "/metrics")
-    page = connection.getresponse().read().decode()
-    connection.close()
-    return float(re.search(r"^process_resident_memory_bytes (\S+)$", page, re.MULTILINE)[1])
+    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+    return float(pages * os.sysconf("SC_PAGE_SIZE"))
 
 
 if __name__ == "__main__":

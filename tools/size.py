@@ -19,7 +19,7 @@ BUDGET = {
     "lab": 5592,
     "planning": 482,
     "prototypes": 1214,
-    "serve": 1281,
+    "serve": 1090,
     "statement": 1055,
     "training": 1057,
 }

@@ -32,9 +32,9 @@ class Encoder:
         return np.array(batch, np.float32)[:, None]
 
 
-def one_and_then(encoder, others, most=100, seen=None):
+def one_and_then(encoder, others, most=100):
     """Embed 0, and when the encoder is at it, ask for lists of others; return all answers, an error in place of one."""
-    batches = Batches(encoder, most, (seen if seen is not None else []).append)
+    batches = Batches(encoder, most)
     with ThreadPoolExecutor() as threads:
         asked = [threads.submit(batches.embed, [0], monotonic() + 60)]
         assert encoder.entered.wait(60)
@@ -60,11 +60,10 @@ def numbers(rows):
 
 
 def test_what_waited_is_embedded_together_and_comes_back_in_order():
-    encoder, seen = Encoder(gate=threading.Event()), []
-    found = one_and_then(encoder, [[1, 2], [3], [4]], seen=seen)
+    encoder = Encoder(gate=threading.Event())
+    found = one_and_then(encoder, [[1, 2], [3], [4]])
     assert [numbers(rows) for rows in found] == [[0], [1, 2], [3], [4]]
     assert encoder.batches == [[0], [1, 2, 3, 4]]
-    assert seen == [1, 4]
 
 
 def test_a_batch_has_a_largest_size():
@@ -95,7 +94,7 @@ def test_a_lack_of_memory_is_told_to_all_of_the_batch_and_to_no_later_one():
 
 def test_what_nobody_waits_for_is_not_begun():
     encoder = Encoder(gate=threading.Event())
-    batches = Batches(encoder, 100, lambda count: None)
+    batches = Batches(encoder, 100)
     with ThreadPoolExecutor() as threads:
         first = threads.submit(batches.embed, [0], monotonic() + 60)
         assert encoder.entered.wait(60)

@@ -1,7 +1,6 @@
 """What docs/serve.md shows works when it is pasted, and its numbers are those of the code."""
 
 import re
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -32,18 +31,17 @@ def test_the_program(animals, capsys):
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_commands_of_curl(animals, pictures, tmp_path):
-    for number in (1, 2):
-        (tmp_path / f"scan-{number}.png").write_bytes(png())
-    commands = re.findall(r"^curl .*$", blocks("console"), re.MULTILINE)
+    (tmp_path / "scan-1.png").write_bytes(png())
+    commands = re.findall(r"^.*curl .*$", blocks("console"), re.MULTILINE)
     assert len(commands) == 3
     found = []
     for command, model in zip(commands, (animals, pictures, animals), strict=True):
         with served([open_model(model)]) as client:
-            words = shlex.split(command.replace(":8000", f":{client.port}"))
-            done = subprocess.run([*words, "-s", "--fail"], cwd=tmp_path, capture_output=True, text=True, check=True)
+            command = command.replace(":8000", f":{client.port}").replace("curl ", "curl -s --fail ")
+            done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
             found.append(done.stdout)
     assert found[0].count('"label"') == 1 + 2 + 3
-    assert found[1].count('"reason":null') == 2
+    assert found[1].count('"reason":null') == 1
     assert '"statement":"' in found[2]
 
 

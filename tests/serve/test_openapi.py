@@ -1,5 +1,6 @@
 """The description of the service is true: answers fit it, and requests made from it never break the service."""
 
+import json
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -34,7 +35,7 @@ def test_answers_are_as_described(description):
         ("/predict", client.post(texts=["abc", " "], probabilities=True, nearest=0)),
         ("/predict", client.post(embeddings=[0.0])),
         ("/predict", client.post(texts="a", model="none")),
-        ("/predict", client.upload([("a", png())])),
+        ("/predict", client.upload(png())),
         ("/predict", client.ask("POST", "/predict", b"{", {"Content-Type": "application/json"})),
         ("/predict", client.ask("POST", "/predict", b"{}", {"Content-Type": "text/plain"})),
         ("/model", client.get("/model")),
@@ -56,14 +57,12 @@ def test_requests_as_described_are_taken(description):
     validator = jsonschema.Draft202012Validator(schemas["application/json"]["schema"])
     row = [1.0] * 27
     for body in (
-        {"texts": "abc"},
         {"texts": ["abc"], "top": 1},
-        {"embeddings": row},
         {"embeddings": [row], "top": 2.0},
     ):
         assert validator.is_valid(body)
         assert client.post(**body).status == 200
-    for body in ({}, {"texts": []}, {"texts": ["a"], "x": 1}, {"embeddings": [1.0]}, {"texts": "a", "nearest": -1}):
+    for body in ({}, {"texts": []}, {"texts": ["a"], "x": 1}, {"embeddings": [[1.0]]}, {"texts": ["a"], "nearest": -1}):
         assert not validator.is_valid(body)
         assert client.post(**body).status == 422
 
@@ -99,11 +98,10 @@ def fuzzed(client, folder):
 def test_no_request_made_from_the_description_breaks_the_service(animals, pictures, tmp_path):
     with served([open_model(animals), open_model(pictures)], token=TOKEN) as client:
         code, report = fuzzed(client, tmp_path)
-        page = client.get("/metrics").body.decode()
     assert code == 0, report
-    statuses = {line.split('status="')[1][:3] for line in page.splitlines() if line.startswith("dppl_requests_total")}
-    assert {"200", "405", "422"} <= statuses
-    assert not [status for status in statuses if status.startswith("5")]
+    statuses = {json.loads(line)["status"] for line in client.logs.getvalue().splitlines() if "status" in line}
+    assert {200, 405, 422} <= statuses
+    assert max(statuses) < 500
 
 
 @pytest.mark.slow

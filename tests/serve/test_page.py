@@ -10,7 +10,6 @@ import pytest
 import dppl
 from browsing import NARROW, WIDE
 from dppl.serve import app, open_model
-from dppl.serve import page as source
 from serve.conftest import TOKEN, png, served
 from statement.contents import NAMES
 
@@ -294,10 +293,10 @@ def test_a_screen_reader_hears_the_prediction_and_names(visited, animals):
 def test_faults_would_be_noticed(visited, animals, monkeypatch, whole, faulty, notices):
     with served([open_model(animals)]) as client:
         assert not notices(visited(client), client)
-    text = Path(source.__file__).with_name("page.html").read_text(encoding="utf-8")
+    text = Path(app.__file__).with_name("page.html").read_text(encoding="utf-8")
     assert text.count(whole) == 1
     file = SimpleNamespace(read_text=lambda encoding: text.replace(whole, faulty))
-    monkeypatch.setattr(source, "files", lambda _: SimpleNamespace(joinpath=lambda _: file))
-    monkeypatch.setattr(app, "page", source.page.__wrapped__)  # not the kept one
+    monkeypatch.setattr(app, "files", lambda _: SimpleNamespace(joinpath=lambda _: file))
+    monkeypatch.setattr(app, "page", app.page.__wrapped__)  # not the kept one
     with served([open_model(animals)]) as client:
         assert notices(visited(client), client)

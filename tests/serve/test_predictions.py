@@ -3,16 +3,15 @@
 import threading
 from dataclasses import replace
 from hashlib import sha256
-from types import SimpleNamespace
 
 import numpy as np
 
 import dppl
 from dppl import PublicData
 from dppl.continual import ContinualPrototypes
-from dppl.lab import LeastSquares, ProjectedPrototypes
+from dppl.lab import LeastSquares
 from dppl.serve import Limits, app, open_model
-from dppl.serve.nearest import prototypes_of
+from dppl.serve.models import nearest_of
 from loops import loop
 from serve.conftest import Y, as_table, png, served, texts_of
 
@@ -85,9 +84,9 @@ def test_an_item_that_cannot_be_used_has_no_label_and_harms_no_other(animals):
 
 
 def test_images(pictures):
-    images = [("a.png", png("below")), ("b.png", png("above")), ("c.png", b"no image"), ("d.png", b"")]
+    images = [png("below"), png("above"), b"no image", b""]
     with served([open_model(pictures)]) as client:
-        found = client.upload(images, model="pictures", top=1, nearest=1).json()["predictions"]
+        found = client.upload(*images, model="pictures", top=1, nearest=1).json()["predictions"]
     assert [one["label"] for one in found] == ["dark above", "dark below", None, None]
     assert [len(one["top"]) for one in found] == [1, 1, 0, 0]
     assert [one["reason"] for one in found[2:]] == ["it is not an image of a known format", "it is empty"]
@@ -126,13 +125,12 @@ def fitted(kind, sample, **options):
         (dppl.SoftmaxPrototypes, {}, 10),
         (dppl.MeanPrototypes, {"lattice": dppl.LatticeOptions(center="public")}, 10),
         (dppl.PublicPrototypes, {"n_prototypes": 3}, 30),
-        (ProjectedPrototypes, {"n_components": 8}, 10),
     ],
 )
 def test_nearest_prototypes(kind, options, number, sample):
     model = fitted(kind, sample, **options)
-    found = prototypes_of(model)
-    everything = [found.nearest(row, 99) for row in sample.X_test[:50]]
+    nearest = nearest_of(model)
+    everything = [nearest(row, 99) for row in sample.X_test[:50]]
     assert {len(one) for one in everything} == {number}
     for one in everything:
         similarities = [near.similarity for near in one]
@@ -144,20 +142,20 @@ def test_nearest_prototypes(kind, options, number, sample):
 
 def test_a_prototype_that_is_a_public_row_is_told_as_that_row(sample):
     model = fitted(dppl.PublicPrototypes, sample, n_prototypes=2)
-    found = prototypes_of(model)
+    nearest = nearest_of(model)
     for label, rows in zip(model.classes_.tolist(), model.public_indices_.tolist(), strict=True):
         for row in rows:
-            told = [near for near in found.nearest(sample.X_public[row], 20) if near.public_row == row]
+            told = [near for near in nearest(sample.X_public[row], 20) if near.public_row == row]
             assert label in [near.label for near in told]
             assert told[0].similarity > 0.99  # one but for the rounding of the lattice
-            other = found.nearest(sample.X_public[row], 20)[-1]
+            other = nearest(sample.X_public[row], 20)[-1]
             assert other.similarity < 0.9  # the control
 
 
 def test_mean_prototypes_are_compared_where_the_model_compares(sample):
     model = fitted(dppl.MeanPrototypes, sample)
     scores = model.decision_function(sample.X_test[:1])[0]
-    near = prototypes_of(model).nearest(sample.X_test[0], 10)
+    near = nearest_of(model)(sample.X_test[0], 10)
     by_label = {one.label: one.similarity for one in near}
     np.testing.assert_allclose([by_label[label] for label in model.classes_.tolist()], scores, atol=1e-5)
 
@@ -166,7 +164,7 @@ def test_a_class_that_has_not_come_yet_has_no_prototype(sample):
     model = ContinualPrototypes(dppl.GaussianDP(4.0), classes=sample.classes, random_state=0)
     seen = np.isin(sample.y, sample.classes[:4])
     model.partial_fit(sample.X[seen], sample.y[seen], task_classes=sample.classes[:4])
-    assert len(prototypes_of(model).nearest(sample.X_test[0], 10)) == 4
+    assert len(nearest_of(model)(sample.X_test[0], 10)) == 4
 
 
 def test_a_model_without_prototypes_tells_none(sample, tmp_path):
@@ -204,7 +202,7 @@ class Holding:
     def __init__(self, encoder, mixing):
         self._encoder, self._mixing = encoder, mixing
         self.modality, self.fingerprint, self.window = encoder.modality, encoder.fingerprint, encoder.window
-        self._changed, self._prepared, self._wanted = threading.Condition(), 0, 0
+        self._changed, self._prepared, self._wanted, self.batches = threading.Condition(), 0, 0, 0
 
     def wait_for(self, items):
         self._wanted = self._prepared + items
@@ -218,13 +216,9 @@ class Holding:
     def encode_prepared(self, batch):
         with self._changed:
             assert self._changed.wait_for(lambda: self._prepared >= self._wanted, 60)
+        self.batches += 1
         rows = self._encoder.encode_prepared(batch)
         return rows + 0.01 * rows.mean(axis=0) if self._mixing else rows
-
-
-def batches(client):
-    page = client.get("/metrics").body.decode()
-    return float(page.split('dppl_batch_items_count{model="animals"} ')[1].split()[0])
 
 
 def differing(model, *, mixing):
@@ -236,12 +230,12 @@ def differing(model, *, mixing):
     rounds = []
     with served([replace(model, encoder=encoder)]) as client:
         alone = [client.post(**request).body for request in requests]
-        before = batches(client)
+        before = encoder.batches
         for _ in range(3):
             encoder.wait_for(38)
             rounds.append(in_company(client, requests))
         assert before == 30
-        assert batches(client) - before < 3 * 30  # or nothing was embedded together
+        assert encoder.batches - before < 3 * 30  # or nothing was embedded together
     return sum(one != other for bodies in rounds for one, other in zip(alone, bodies, strict=True))
 
 
@@ -269,13 +263,13 @@ def test_the_encoder_of_the_model_is_the_one_of_the_service(text_model, letters)
 def test_a_large_answer_keeps_nobody_waiting(digits, sample, monkeypatch):
     """It is written outside the event loop, an item at a time."""
     written = []
-    dump = app._PREDICTION.dump_json
+    dump = app.Prediction.model_dump_json
 
     def noted(answer):
         written.append(threading.current_thread().name)
         return dump(answer)
 
-    monkeypatch.setattr(app, "_PREDICTION", SimpleNamespace(dump_json=noted))
+    monkeypatch.setattr(app.Prediction, "model_dump_json", noted)
     with served([open_model(digits)]) as client:
         answer = client.post(embeddings=sample.X_test[:3].tolist(), top=10**9, nearest=10**9).json()
     assert [len(one["top"]) for one in answer["predictions"]] == [len(sample.classes)] * 3

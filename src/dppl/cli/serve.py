@@ -51,8 +51,7 @@ def serve(request: Serve) -> None:
       dppl serve intents.safetensors digits.safetensors --port 9000
       dppl serve my.safetensors --host 0.0.0.0 --token token.txt
     """
-    from dppl.serve import Limits, listen, open_model
-    from dppl.serve import serve as run
+    from dppl.serve import Limits, listen
     from dppl.serve.server import read_token
 
     models, encoder = request.models, request.encoder
@@ -65,6 +64,9 @@ def serve(request: Serve) -> None:
     limits = Limits(**named_values(request.limits, "limits", [one.name for one in fields(Limits)]))
     # Before an encoder is loaded, which takes seconds.
     with listen(request.host, request.port, has_token=secret is not None) as listening:
+        from dppl.serve import open_model  # here, where the extra is known to be installed
+        from dppl.serve import serve as run
+
         with working("loading the models"):
             how: Any = {"device": request.device, "embeddings_only": request.embeddings_only}
             served = [open_model(path, encoder, **how) for path in models]

@@ -3,61 +3,55 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache
+from hashlib import sha256
 from http import HTTPStatus
+from importlib.resources import files
 from time import monotonic
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.security import HTTPBearer
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import TypeAdapter
 
 from dppl._version import __version__
 from dppl.errors import ParameterError
 from dppl.io.decoding import quiet
-from dppl.serve.answers import Health, ModelAnswer, Prediction, Predictions, Problem
 from dppl.serve.batches import Batches
 from dppl.serve.guard import EXPECTED, Guard, problem
 from dppl.serve.limits import Limits, RequestError
-from dppl.serve.metrics import Metrics
 from dppl.serve.models import Served
-from dppl.serve.page import page
-from dppl.serve.requests import read, request_models
+from dppl.serve.requests import Health, ModelAnswer, Prediction, Predictions, Problem, read_json, request_model
 
 __all__ = ["build"]
 
 # A body is read to this many times its limit, so that a client that sends too much reads why it is refused.
 _DRAINED = 4
-_PREDICTION = TypeAdapter(Prediction)
 
 
 class _Service:
-    """Models that are served, and what their predictions share."""
+    """The models, and what their predictions share."""
 
     def __init__(self, models: Sequence[Served], limits: Limits) -> None:
         self.models = {served.about.name: served for served in models}
         if len(self.models) < max(1, len(models)):
-            raise ParameterError("models must have names of their own; rename a file.")
-        widths = [served.about.features for served in models if served.about.features is not None]
-        self.json_request, self.form_request = request_models(limits, widths)
-        self.limits, self.metrics = limits, Metrics()
+            raise ParameterError("models must have different names; rename a file.")
+        self.request = request_model(limits, [s.about.features for s in models if s.about.features is not None])
+        self.limits = limits
         self._slots = asyncio.Semaphore(limits.requests)
         # One thread for each prediction that may run: most of its time it waits for the encoder.
         self._threads = ThreadPoolExecutor(limits.requests, "dppl-predict")
-        self._batches = {
-            name: Batches(served.encoder, limits.items, partial(self.metrics.embedded, name))
-            for name, served in self.models.items()
-            if served.encoder is not None
-        }
+        encoders = {name: served.encoder for name, served in self.models.items() if served.encoder is not None}
+        self._batches = {name: Batches(encoder, limits.items) for name, encoder in encoders.items()}
 
     def model(self, name: str | None) -> Served:
-        """Return a model; None is the only one."""
+        """Return a model by name; None is the only one."""
         if name is None and len(self.models) == 1:
             (name,) = self.models
         if name not in self.models:
@@ -67,14 +61,13 @@ class _Service:
     async def answer(self, request: Request) -> bytes:
         """Answer a request for predictions as JSON, within the limits of time and number."""
         if self._slots.locked():
-            raise _busy("Too many predictions run; ask again later.")
+            raise _busy("Too many predictions are running; ask again later.")
         body, deadline = None, monotonic() + self.limits.seconds
         try:
             async with self._slots, asyncio.timeout(self.limits.seconds):
-                with self.metrics.running.track_inprogress():
-                    body = await self._body(request)
-                    run = asyncio.get_running_loop().run_in_executor
-                    return await run(self._threads, self._predict, request, body, deadline)
+                body = await self._body(request)
+                run = asyncio.get_running_loop().run_in_executor
+                return await run(self._threads, self._predict, request, body, deadline)
         except TimeoutError:
             if body is None:
                 raise RequestError(408, "slow_body", "The body took too long.") from None
@@ -83,6 +76,8 @@ class _Service:
             raise _busy("There is not enough memory now; send fewer items, or ask again later.") from None
 
     async def _body(self, request: Request) -> bytes:
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise RequestError(415, "other_type", "Send application/json; images go in as base64.")
         limit, size, parts = self.limits.body_bytes, 0, []
         async for part in request.stream():
             size += len(part)
@@ -96,7 +91,7 @@ class _Service:
 
     def _predict(self, request: Request, body: bytes, deadline: float) -> bytes:
         """Read a body and return `Predictions` as JSON; in a thread, because all of it keeps a processor busy."""
-        asked = read(request.headers.get("content-type", ""), body, self.json_request, self.form_request, self.limits)
+        asked = read_json(self.request, body, self.limits)
         served, kind = self.model(asked.model), asked.kind
         name = served.about.name
         request.scope["dppl"].update(model=name, kind=kind, items=len(asked.items))
@@ -114,12 +109,11 @@ class _Service:
                 made = Prediction(reason=reasons.get(place, "the encoder cannot embed it"))
             else:
                 made = served.prediction(row, asked.top, asked.nearest, asked.probabilities)
-            predictions.append(_PREDICTION.dump_json(made))
-        self.metrics.items.labels(name, kind).inc(len(rows))
+            predictions.append(made.model_dump_json().encode())
         return b'{"model":%b,"predictions":[%b]}' % (json.dumps(name).encode(), b",".join(predictions))
 
     def _embed(self, served: Served, items: list[Any], deadline: float) -> tuple[list[Any], dict[int, str]]:
-        """Return the row of each item, None where it has none, and by position why."""
+        """Return the row of each item, None where it has none, and the reasons by position."""
         usable, reasons = [], {}
         for place, item in enumerate(items):
             if monotonic() > deadline:
@@ -158,7 +152,6 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
 
     # Every route answers these. The guard asks for the token; here it is described.
     everywhere = (400, 403, 421) if token is None else (400, 401, 403)
-    described = [] if token is None else [Depends(HTTPBearer(scheme_name="token", auto_error=False))]
     app = FastAPI(
         title="dppl",
         version=__version__,
@@ -167,12 +160,9 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
         lifespan=lifespan,
         exception_handlers=dict.fromkeys(EXPECTED, explain),
         responses=_problems(*everywhere),
-        dependencies=described,
+        dependencies=[] if token is None else [Depends(HTTPBearer(scheme_name="token", auto_error=False))],
     )
-
-    bodies = {"application/json": service.json_request, "multipart/form-data": service.form_request}
-    content = {kind: {"schema": body.model_json_schema()} for kind, body in bodies.items()}
-    content["multipart/form-data"]["encoding"] = {"images": {"contentType": "image/*"}}
+    content = {"application/json": {"schema": service.request.model_json_schema()}}
 
     @app.post(
         "/predict",
@@ -192,22 +182,18 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
     @app.get("/health")
     async def health() -> Health:
         """Say that the service runs."""
-        return Health("ok", list(service.models))
-
-    @app.get("/metrics", response_class=Response, responses=_text("text/plain"))
-    async def metrics() -> Response:
-        """Return numbers for Prometheus."""
-        return Response(generate_latest(service.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return Health(status="ok", models=list(service.models))
 
     html, policy = page()
+    text: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 
-    @app.get("/", response_class=Response, responses=_text("text/html"))
+    @app.get("/", response_class=Response, responses=text)
     async def index() -> Response:
         """Show a page to try the models."""
         return HTMLResponse(html, headers={"Content-Security-Policy": policy})
 
     paths = [route.path for route in app.routes]  # type: ignore[attr-defined]
-    app.add_middleware(Guard, metrics=service.metrics, routes=paths, token=token)
+    app.add_middleware(Guard, routes=paths, token=token)
     return app
 
 
@@ -215,5 +201,15 @@ def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Problem, "description": HTTPStatus(status).phrase} for status in statuses}
 
 
-def _text(kind: str) -> dict[int | str, dict[str, Any]]:
-    return {200: {"content": {kind: {"schema": {"type": "string"}}}}}
+@cache
+def page() -> tuple[str, str]:
+    """Return the page, and the policy that lets nothing else run in it: the hashes of its own style and program."""
+    html = files("dppl.serve").joinpath("page.html").read_text(encoding="utf-8")
+    hashes = {}
+    for tag in ("style", "script"):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        hashes[tag] = f"'sha256-{base64.b64encode(sha256(content.encode()).digest()).decode()}'"
+    return html, (
+        f"default-src 'none'; style-src {hashes['style']}; script-src {hashes['script']}; connect-src 'self'; "
+        "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )

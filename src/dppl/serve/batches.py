@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic
 from typing import Any
@@ -19,14 +19,14 @@ _Row = NDArray[np.float32] | None
 
 
 class Batches:
-    """The queue before an encoder, whose only thread embeds `most` items at a time; `seen` gets the size of each batch.
+    """The queue in front of an encoder, whose only thread embeds `most` items at a time.
 
-    Nobody waits for company: an item that finds the encoder idle is embedded at once. Company moves no bit, because an
-    encoder computes in fixed shapes; one whose rows are not independent gets one item at a time.
+    An item that finds the encoder idle is embedded at once. The other items of a batch change no bit, because encoders
+    compute in fixed shapes; one whose rows are not independent gets one item at a time.
     """
 
-    def __init__(self, encoder: Encoder, most: int, seen: Callable[[int], object]) -> None:
-        self._encoder, self._seen = encoder, seen
+    def __init__(self, encoder: Encoder, most: int) -> None:
+        self._encoder = encoder
         self._most = min(most, encoder.window) if encoder.fingerprint.row_independent else 1
         self._waiting: deque[tuple[Any, Future[_Row]]] = deque()
         self._thread = ThreadPoolExecutor(1, "dppl-encoder")
@@ -39,7 +39,7 @@ class Batches:
         try:
             return [row.result(deadline - monotonic()) for row in rows]
         finally:
-            for row in rows:  # what nobody waits for is not begun
+            for row in rows:  # nobody waits for these any more
                 row.cancel()
 
     def close(self) -> None:
@@ -47,9 +47,8 @@ class Batches:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _work(self) -> None:
-        """Embed what waits. Whoever adds items calls this, so it may find that an earlier call has done them."""
+        """Embed what waits. Every caller of `embed` submits this, so an earlier run may have done it all."""
         while batch := self._next():
-            self._seen(len(batch))
             try:
                 rows = self._encode([item for item, _ in batch])
             except Exception as error:
@@ -72,5 +71,5 @@ class Batches:
             return list(self._encoder.encode_prepared(items))
         except MemoryError:
             raise
-        except Exception:  # an encoder may raise whatever an odd item leads it to, and the others must not notice
+        except Exception:  # an odd item may raise anything in an encoder, and must not fail the others
             return [None] if len(items) == 1 else [self._encode([item])[0] for item in items]

@@ -31,7 +31,7 @@ class Limits:
 
 
 class RequestError(Exception):
-    """A request that is refused: a status, a word for programs, and a message that holds no part of the request."""
+    """A refused request: a status, a word for programs, and a message that holds no part of the request."""
 
     def __init__(self, status: int, code: str, message: str, headers: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)

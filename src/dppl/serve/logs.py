@@ -1,4 +1,4 @@
-"""Logs of the service: a JSON object a line, of fields that hold no part of a request or of an answer."""
+"""Logs of the service: a JSON object per line, of fields that hold no part of a request or of an answer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TextIO
 
-__all__ = ["LOG", "json_lines", "log_event"]
+__all__ = ["json_lines", "log_event"]
 
-LOG = logging.getLogger("dppl.serve")
+_LOG = logging.getLogger("dppl.serve")
 # Of the server the text that its programmers wrote is shown, and of other libraries only that they said something:
 # arguments and tracebacks may quote a request, and so may formatted texts.
 _SERVER = "uvicorn.error"
-_SILENT = ("asyncio", "python_multipart", "uvicorn.access", "uvicorn.asgi")
+_SILENT = ("asyncio", "uvicorn.access", "uvicorn.asgi")
 
 
 class _JsonLines(logging.Formatter):
@@ -23,8 +23,8 @@ class _JsonLines(logging.Formatter):
         said = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "event": str(record.msg).split("\n", 1)[0] if record.name in (LOG.name, _SERVER) else "library",
-            **({} if record.name == LOG.name else {"logger": record.name}),
+            "event": str(record.msg).split("\n", 1)[0] if record.name in (_LOG.name, _SERVER) else "library",
+            **({} if record.name == _LOG.name else {"logger": record.name}),
             **getattr(record, "fields", {}),
         }
         return json.dumps(said)
@@ -32,7 +32,7 @@ class _JsonLines(logging.Formatter):
 
 def log_event(event: str, *, level: int = logging.INFO, **fields: object) -> None:
     """Log an event with JSON-ready fields."""
-    LOG.log(level, event, extra={"fields": fields})
+    _LOG.log(level, event, extra={"fields": fields})
 
 
 @contextmanager
@@ -40,13 +40,13 @@ def json_lines(stream: TextIO) -> Iterator[None]:
     """Write the logs of the service, and what its server says, to a stream while the block runs."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_JsonLines())
-    loggers = [logging.getLogger(name) for name in (None, LOG.name, _SERVER, *_SILENT)]
+    loggers = [logging.getLogger(name) for name in (None, _LOG.name, _SERVER, *_SILENT)]
     before = [(log, log.handlers, log.propagate, log.level) for log in loggers]
     try:
         for log in loggers:
             log.handlers, log.propagate = [handler], False
             log.setLevel(logging.CRITICAL + 1 if log.name in _SILENT else logging.WARNING)
-        LOG.setLevel(logging.INFO)
+        _LOG.setLevel(logging.INFO)
         yield
     finally:
         for log, handlers, propagate, level in before:

@@ -158,5 +158,5 @@ def _idle_timeout_protocol(seconds: float) -> Any:
 
 
 def _check_extra() -> None:
-    for package in ("fastapi", "uvicorn", "python-multipart", "prometheus-client"):
-        optional(package.replace("-", "_"), package, "serve")
+    for package in ("fastapi", "pydantic", "uvicorn"):
+        optional(package, package, "serve")
