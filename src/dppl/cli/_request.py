@@ -37,7 +37,7 @@ COMMANDS = {
     "show": ("show", "Show a model: its classes, its guarantee in words and numbers, and every release behind it."),
     "export": ("export", "Write a model for ONNX, PyTorch or scikit-learn, or as a folder for a model hub."),
     "check": ("check", "Report on private records, before a fit: bad ones, unknown labels, class sizes."),
-    "audit": ("audit", "Measure what a method leaks, and compare with its promise."),
+    "audit": ("audit", "Measure a lower bound on the privacy loss of a method and compare it with the promise."),
     "ledger": ("ledger", "Keep an account of everything released from a private data set."),
     "table": ("table", "Look at a table of embeddings, or write it in another form or order."),
     "bench": (

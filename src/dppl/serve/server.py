@@ -158,5 +158,5 @@ def _idle_timeout_protocol(seconds: float) -> Any:
 
 
 def _check_extra() -> None:
-    for package in ("fastapi", "pydantic", "uvicorn"):
+    for package in ("fastapi", "uvicorn"):
         optional(package, package, "serve")
