@@ -33,8 +33,8 @@ RULES = {
     r"mak(?:es?|ing) more of": "use better",
     r"giv(?:es?|ing) back": "return",
     r"adversar(?:y|ies|ial)": "attacker",
-    r"neighbor\w*|datasets?(?! :)|behaviors?|colors?": "neighbour, data set, behaviour, colour",
-    r"(?:normal|optim|recogn|initial|summar|general|standard|random|serial|penal)iz(?:e[ds]?(?! import)|ing|ation)": "-ise",
+    r"neighbor\w*|(?<![-.])datasets?(?! :)|behaviors?|colors?": "neighbour, data set, behaviour, colour",
+    r"(?:normal|optim|recogn|initial|summar|general|standard|random|serial)iz(?:e[ds]?(?! import)|ing|ation)": "-ise",
     r"(?:the|a|your|its) privacy budgets?": "budget",
 }
 RULE = re.compile(
@@ -69,7 +69,7 @@ def words_of(source: str) -> Iterator[str]:
     """Yield the comments and docstrings of a file of Python, without quoted code."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield prose(ast.get_docstring(node) or "")
+            yield prose(re.sub(r"^(>>>|\.\.\.) .*$", "", ast.get_docstring(node) or "", flags=re.MULTILINE))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield prose(token.string)
