@@ -15,7 +15,7 @@ BUDGET = {
     "export": 851,
     "finetune": 2004,
     "io": 4169,
-    "kernel": 6260,
+    "kernel": 6250,
     "lab": 5592,
     "planning": 482,
     "prototypes": 1214,

@@ -43,7 +43,7 @@ def test_floats_are_refused_for_large_integers_whether_there_is_a_record_or_not(
     """Or the error would tell an empty data set, or one of records that cannot be used, from others."""
     X = MEAN.records(2)[0]
     for rows, y in ((X, np.zeros(2)), (X[:0], np.zeros(0)), (np.full_like(X, np.nan), np.zeros(2))):
-        with pytest.raises(InputError, match="cannot be told apart as floats"):
+        with pytest.raises(InputError, match="cannot be distinguished as floats"):
             MEAN.fit(rows, y, classes=[2**60 + 1, 7])
 
 

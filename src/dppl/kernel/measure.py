@@ -66,9 +66,8 @@ def calibrated(
     if n_rows > 1:
         if any(getattr(one.query, "sampling_rate", 1) < 1 for one in priced.values()):
             # What sums over samples cost several rows is not known.
-            raise ParameterError(
-                f"must be 1 with sampling_rate below 1; got {n_rows}.", parameter="max_classes_per_person"
-            )
+            name = "max_classes_per_person"
+            raise ParameterError(f"must be 1 with sampling_rate below 1; got {n_rows}.", parameter=name)
         selects = all(one.query.selects for one in priced.values())
         budget = budget_of_one(budget, n_rows, per_class=per_class, selects=selects)
     shares: dict[str, Budget] = dict.fromkeys(priced, budget)

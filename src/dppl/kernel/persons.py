@@ -48,10 +48,8 @@ def ids_of_fit(groups: Any, rows: RowSource, max_classes: int | None) -> NDArray
     if max_classes is not None:
         _validate.positive_integer(max_classes_per_person=max_classes)
         if groups is None:
-            raise ParameterError(
-                f"is for fits with ids of persons (groups); give them, or leave it out. Got {max_classes}.",
-                parameter="max_classes_per_person",
-            )
+            name = "max_classes_per_person"
+            raise ParameterError(f"is for fits with ids of persons (groups); got {max_classes}.", parameter=name)
     return None if groups is None else checked_ids(groups, rows)
 
 

@@ -151,9 +151,7 @@ def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
     """Return the sorted class list, after checking that it is one and names no class twice."""
     if classes is None:
         # Which classes occur among the private labels is private, and the model would show it.
-        raise ParameterError(
-            "must be the public list of classes, not read off the labels; got None.", parameter="classes"
-        )
+        raise ParameterError("must be the public list of classes, never of labels; got None.", parameter="classes")
     given = np.asarray(classes)
     if given.ndim != 1 or not len(given):
         raise ParameterError(f"classes must be a non-empty list of labels; got shape {given.shape}.")
@@ -163,9 +161,7 @@ def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
     if given.dtype.kind in "fu":  # no file distinguishes larger integers
         fits = np.isfinite(given).all() and not (given.dtype.kind == "u" and given.max() > np.iinfo(np.int64).max)
     if not fits:
-        raise ParameterError(
-            f"classes must be texts or finite numbers, integers of 64 bits with a sign, of one kind; got {given.dtype}."
-        )
+        raise ParameterError(f"classes must be texts or finite numbers of 64 bits, of one kind; got {given.dtype}.")
     if any(re.search("[\0\ud800-\udfff]", text) for text in texts):
         raise ParameterError("classes must be texts without NUL and lone surrogates, which no file can hold.")
     repeated = {key for key, times in Counter(_key(label) for label in given.tolist()).items() if times > 1}
@@ -183,7 +179,7 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     """
     _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
     if y.dtype.kind == "f" and classes.dtype.kind in "iu" and np.abs(classes).max() > _LARGEST_EXACT_FLOAT:
-        raise InputError("classes above 2**53 cannot be told apart as floats; pass y as an array of integers.")
+        raise InputError("classes above 2**53 cannot be distinguished as floats; pass y as an array of integers.")
     position = {_key(label): code for code, label in enumerate(classes.tolist())}
     codes = np.fromiter((position.get(_key(label), -1) for label in y.tolist()), np.intp, len(y))
     if unknown_labels == "error" and (codes < 0).any():

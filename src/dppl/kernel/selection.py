@@ -22,7 +22,7 @@ from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, each_utilities, utilities
 from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.mechanisms import ExponentialMechanism, Randomness, Tally
-from dppl.kernel.mechanisms.exponential import Wanted
+from dppl.kernel.mechanisms.exponential import Requests
 from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import OwnAnswer
 from dppl.kernel.reading import Codes
@@ -88,9 +88,9 @@ class Selection(OwnAnswer):
         scored = dict(records.each(scores.tallies, pool))
         tallies, hashes = zip(*(scored[place] for place in range(len(pool))), strict=True)
 
-        def look(wanted: Wanted) -> Iterator[tuple[int, int, Int64, Int64]]:
-            by_piece: dict[int, Wanted] = {}
-            for part, classes in wanted.items():
+        def look(requests: Requests) -> Iterator[tuple[int, int, Int64, Int64]]:
+            by_piece: dict[int, Requests] = {}
+            for part, classes in requests.items():
                 place = bisect_right(first_parts, part) - 1
                 by_piece.setdefault(place, {})[part - first_parts[place]] = classes
             places = list(by_piece)
@@ -156,14 +156,14 @@ class _Scores:
         yield parts, [*(hashes[part].digest() for part in range(len(parts))), private.digest()]
 
     def look(
-        self, records: HeldRecords, item: tuple[RowSource, Wanted, list[bytes]]
+        self, records: HeldRecords, item: tuple[RowSource, Requests, list[bytes]]
     ) -> Iterator[tuple[int, int, Int64, Int64]]:
         """Yield what is sought in a piece; parts and positions are those within it.
 
         It is an error if rows, public or private, changed: the draw was made by other scores, and which candidate has
         the new ones would reveal its private bins.
         """
-        piece, wanted, before = item
+        piece, requests, before = item
         private = self._by_class(records)
         if private.digest() != before[-1]:
             raise InputError("the records changed while they were read.")
@@ -172,17 +172,17 @@ class _Scores:
 
         def held(block: tuple[int, Any]) -> tuple[int, int]:
             part, offset = divmod(block[0], self.part_rows)
-            return part, offset * (self.lattice.dim + 8 * len(wanted[part])) // _LOOK_BYTES
+            return part, offset * (self.lattice.dim + 8 * len(requests[part])) // _LOOK_BYTES
 
-        for (part, _), group in groupby(self._blocks(piece, wanted, hashes), held):
+        for (part, _), group in groupby(self._blocks(piece, requests, hashes), held):
             starts, blocks = zip(*group, strict=True)
             usable = np.flatnonzero(np.concatenate([_usable(block) for block in blocks]))
             size = sum(map(len, blocks))
-            few = utilities([by_class[code] for code in wanted[part]], blocks, size, self.lattice, self.clip)
-            for (code, bins), scores in zip(wanted[part].items(), few, strict=True):
+            few = utilities([by_class[code] for code in requests[part]], blocks, size, self.lattice, self.clip)
+            for (code, bins), scores in zip(requests[part].items(), few, strict=True):
                 sought = usable[self.mechanism.is_sought(scores[usable], bins)]
                 yield code, part, scores[sought], starts[0] + sought
-        if any(hashes[part].digest() != before[part] for part in wanted):
+        if any(hashes[part].digest() != before[part] for part in requests):
             raise InputError("the public rows changed while they were read.")
 
     def _by_class(self, records: HeldRecords) -> Any:

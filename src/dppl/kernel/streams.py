@@ -47,7 +47,7 @@ class BinSums:
     def after(
         self, row: Row, sums: Int64, mechanism: RoundedGaussian, source: Randomness
     ) -> tuple[Self, NDArray[np.float64]]:
-        """Release the row of one more task; return what is kept then, and what the release tells of the task's sums."""
+        """Release the row of one more task; return the later state, and what the release says of the task's sums."""
         exact = row.own * sums + np.tensordot(row.weights, self.exact, axes=1)
         released = mechanism.release(exact, source)
         # C⁻¹, one row further. From here on nothing private is read but to be kept.

@@ -1,6 +1,6 @@
 """Exact products of small integers through torch's int8 kernels, where it is installed and they are faster.
 
-Wider integers are split into limbs of eight bits, and the products of the limbs are put together again. Everything is
+Wider integers are split into limbs of eight bits, and the products of the limbs are added up. Everything is
 an integer from end to end, so that which path was taken never shows in a bit.
 """
 

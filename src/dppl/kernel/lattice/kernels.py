@@ -43,9 +43,9 @@ def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -
     start = 0
     for block in blocks:
         part = codes[start : start + len(block)]
-        kept = np.flatnonzero(part >= 0)
-        member = csr_matrix((np.ones(len(kept), np.float32), (part[kept], kept)), shape=(n_classes, len(block)))
-        sums += np.asarray(member @ block.astype(np.float32)).astype(np.int64)
+        members = np.flatnonzero(part >= 0)
+        indicator = csr_matrix((np.ones(len(members), np.float32), (part[members], members)), (n_classes, len(block)))
+        sums += np.asarray(indicator @ block.astype(np.float32)).astype(np.int64)
         start += len(block)
     return sums
 

@@ -35,10 +35,10 @@ _ANY = 2**62
 NONE = -(2**62)
 
 # For each part of a pool that must be looked at again and each class that looks there, the bins of what is sought.
-Wanted: TypeAlias = dict[int, dict[int, list[tuple[int, int]]]]
+Requests: TypeAlias = dict[int, dict[int, list[tuple[int, int]]]]
 # Yields, for these, the class, the part, utilities of candidates of the part, at least of those that `is_sought` tells,
 # and their positions in the pool; entries of one class and part in the order of positions.
-Look: TypeAlias = Callable[[Wanted], Iterable[tuple[int, int, Int64, Int64]]]
+Look: TypeAlias = Callable[[Requests], Iterable[tuple[int, int, Int64, Int64]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,11 +223,11 @@ class ExponentialMechanism:
             while not proposals[-1].sure:
                 proposals.append(envelope.propose(places, source))
             drawn.append(proposals)
-        wanted: Wanted = {}
+        requests: Requests = {}
         for code, proposals in enumerate(drawn):
             for pick in (pick for proposal in proposals for pick in proposal.picks):
-                wanted.setdefault(pick.part, {}).setdefault(code, []).append((pick.lowest, pick.highest))
-        for code, part, utilities, positions in look(dict(sorted(wanted.items()))):
+                requests.setdefault(pick.part, {}).setdefault(code, []).append((pick.lowest, pick.highest))
+        for code, part, utilities, positions in look(dict(sorted(requests.items()))):
             bins = utilities >> self._scale.shift
             for pick in (pick for proposal in drawn[code] for pick in proposal.picks if pick.part == part):
                 pick.look(bins, utilities, positions)

@@ -213,9 +213,8 @@ def _check_costs(costs: Sequence[Cost]) -> None:
     for name, kinds in (("relation", {one.adjacency for one in costs}), ("unit", {one.unit for one in costs})):
         stated = sorted(kind for kind in kinds if kind is not None)
         if len(stated) > 1:
-            raise ParameterError(
-                f"costs must be of one {name}, but these are of {' and '.join(stated)}, and do not add."
-            )
+            both = " and ".join(stated)
+            raise ParameterError(f"costs must be of one {name}, but these are of {both}, and do not add.")
 
 
 def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:

@@ -138,9 +138,9 @@ class Release:
         consistent = release.sensitivity > 0 and noise_std >= 0 and release.times >= 1
         if {"mu", "rho"} <= set(cost):
             # Whatever states a mu states what follows from it, of Gaussian noise or of one selection.
-            follows = (
-                cost_of_selection(cost["epsilon"]) if "epsilon" in cost else cost_of_gaussian(Fraction(cost["mu"]) ** 2)
-            )
+            follows = cost_of_gaussian(Fraction(cost["mu"]) ** 2)
+            if "epsilon" in cost:
+                follows = cost_of_selection(cost["epsilon"])
             consistent &= all(math.isclose(cost[name], follows[name], rel_tol=1e-9) for name in ("mu", "rho"))
         if release.mechanism == "rounded Gaussian" and "mu" in cost:
             # The last digits went through floats.
@@ -212,9 +212,7 @@ class Guarantee:
         """Return what each release costs, to be added to the costs of others."""
         if any("delta" in release.cost for release in self.releases):
             # Such costs have no exact sum.
-            raise BudgetError(
-                "accounted in (epsilon, delta) only: a ledger cannot charge it; release without sampling."
-            )
+            raise BudgetError("accounted in (epsilon, delta) alone: a ledger cannot charge it; do not sample.")
         unit = PERSON if self.unit == PERSON else RECORD  # as accounts distinguish them
         return [replace(Cost.from_dict(release.cost), adjacency=self.adjacency, unit=unit) for release in self.releases]
 

@@ -362,10 +362,8 @@ class Ledger:
         unit = "person" if guarantee.unit == PERSON else "record"
         if unit != self.unit:
             kinds = f"by the {self.unit}, but this release protects a {unit}"
-            fit = f"fit {'without' if unit == 'person' else 'with'} ids of persons (groups)"
-            raise ParameterError(
-                f"data set {self.dataset!r} is accounted {kinds}: {fit}, or open an account for {unit}s."
-            )
+            fit = f"fit {'without' if unit == 'person' else 'with'} groups, or open an account for {unit}s"
+            raise ParameterError(f"data set {self.dataset!r} is accounted {kinds}: {fit}.")
         costs = guarantee.costs()
         if any(cost.mean_runs is not None for cost in costs):
             if len(costs) > 1:

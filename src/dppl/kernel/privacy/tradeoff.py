@@ -33,7 +33,7 @@ SMALLEST_MU, _LARGEST_MU, _LARGEST_EPSILON = 1e-15, 1e8, 1e17
 
 
 def check_mu(mu: float, *, least: float = 0.0) -> None:
-    """Refuse a mu, of all releases together, with which nothing can be done."""
+    """Raise for the mu of all releases with which nothing can be done."""
     if not least <= mu <= _LARGEST_MU:
         raise BudgetError(f"mu must be from {SMALLEST_MU:g} to {_LARGEST_MU:g}; got {mu:.3g}.")
 
