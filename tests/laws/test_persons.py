@@ -20,7 +20,6 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP, SoftmaxPrototypes
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.kernel import measure, persons, queries, search
-from dppl.kernel import whole_persons as whole
 from dppl.kernel.lattice import Lattice, usable_rows
 from dppl.kernel.lattice.residuals import WEIGHT_STEPS
 from dppl.kernel.persons import WholePersons
@@ -449,7 +448,7 @@ def weigh_every_record(patch):
 
 def weigh_as_if_orthogonal(patch):
     """Take the rows of a person for orthogonal, whose sums are as long as the root of their number."""
-    patch.setattr(whole, "_weight", lambda rows, _: int(WEIGHT_STEPS / math.sqrt(len(rows))))
+    patch.setattr(persons, "_weight", lambda rows, _: int(WEIGHT_STEPS / math.sqrt(len(rows))))
 
 
 def mean_of_all_records(patch):
