@@ -14,14 +14,14 @@ BUDGET = {
     "estimators": 2064,
     "export": 851,
     "finetune": 2004,
-    "io": 4169,
+    "io": 3313,
     "kernel": 6250,
     "lab": 5592,
     "planning": 482,
     "prototypes": 1214,
     "serve": 1090,
     "statement": 1055,
-    "training": 1057,
+    "training": 872,
 }
 
 

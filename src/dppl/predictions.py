@@ -140,7 +140,7 @@ def load_predictor(
             return Predictions(labels=labels, classes=model.classes_, probabilities=values)
 
         return network, classify
-    from dppl.training import encoder_of_model  # here, because help texts need no scikit-learn
+    from dppl.training.classifier import encoder_of_model  # here, because help texts need no scikit-learn
 
     loaded = encoder_of_model(model, encoder, device=device)
     return loaded, lambda rows: _classified(model, rows, shares)

@@ -147,7 +147,7 @@ def test_a_url_that_leads_nowhere_is_an_input_error(cli, task, memory):
 def test_lattice_rows_go_into_parquet_alone(cli, task):
     result = cli("table", task.table, "--out", task.folder / "rows.npy", "--rows", "lattice")
     assert result.exit_code == 2
-    assert "and OUT must end in .parquet" in result.stderr
+    assert "'lattice' is a form of .parquet alone" in result.stderr
 
 
 def test_a_column_of_ids_that_is_not_there_is_named(cli, task, pool):

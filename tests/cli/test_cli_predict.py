@@ -254,7 +254,7 @@ def test_a_command_that_is_told_to_end_leaves_no_embeddings_behind(number, tmp_p
 import signal
 import time
 from pathlib import Path
-from dppl import training
+from dppl.training import classifier
 from dppl import predictions
 from dppl.cli import main, predict
 
@@ -267,7 +267,7 @@ def wait(*_, **__):
         time.sleep(0.01)
 
 predict.opened = lambda _: type("Model", (), {"classes_": [], "encoder_": None, "predict": None})
-training.encoder_of_model = lambda *_, **__: None
+classifier.encoder_of_model = lambda *_, **__: None
 predictions.embed_windows = wait
 main.run()
 """

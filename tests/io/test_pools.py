@@ -136,7 +136,7 @@ def test_single_files_of_every_form(name, where, folder, places):
     np.save(folder / "a.npy", ROWS)
     write_table(folder / "a.npz", ROWS)
     write_table(folder / "a.parquet", ROWS)
-    convert_table(folder / "a.parquet", folder / "l.parquet", lattice=True)
+    convert_table(folder / "a.parquet", folder / "l.parquet", rows="lattice")
     table = read_table(places(folder / name, where))
     np.testing.assert_array_equal(table.to_array(), Lattice(6).transform(ROWS) if name == "l.parquet" else ROWS)
 
@@ -431,7 +431,7 @@ def pair(folder):
         columns, schema=pa.schema([("id", pa.string()), ("x", pa.list_(pa.float32(), 6)), ("y", pa.int64())])
     )
     pq.write_table(table.replace_schema_metadata({"encoder": "e"}), folder / "x.parquet")
-    convert_table(folder / "x.parquet", folder / "l.parquet", lattice=True)
+    convert_table(folder / "x.parquet", folder / "l.parquet", rows="lattice")
     return folder / "x.parquet", folder / "l.parquet"
 
 
@@ -558,17 +558,15 @@ def test_shards_of_two_lattices_are_no_table(folder, pair):
         read_table(both)
 
 
-@pytest.mark.parametrize("options", [{"out": "o.npy"}, {"out": "o.parquet", "rows": "int8"}])
-def test_lattice_rows_go_into_parquet_only(options, pair):
-    out = pair[0].with_name(options.pop("out"))
-    with pytest.raises(ParameterError, match="lattice must stand without another form of rows"):
-        convert_table(pair[0], out, lattice=True, **options)
+def test_lattice_rows_go_into_parquet_only(pair):
+    with pytest.raises(ParameterError, match="'lattice' is a form of"):
+        convert_table(pair[0], pair[0].with_name("o.npy"), rows="lattice")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_pool_is_converted_with_its_ids_and_labels(layout, folder):
     out = folder.parent / "pool.parquet"
-    convert_table(layout(folder), out, lattice=True, ids="url")
+    convert_table(layout(folder), out, rows="lattice", ids="url")
     pool = read_table(out)
     np.testing.assert_array_equal(pool.to_array(), Lattice(6).transform(ROWS))
     assert (pool.ids, pool.y.tolist()) == (URLS, LABELS.tolist())

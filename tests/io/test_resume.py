@@ -50,7 +50,7 @@ def work(folder):
 watch(tiny.TinyTexts, "prepare")
 watch(tiny.TinyTexts, "encode_prepared")
 watch(dppl.io.shards, "write_atomically")
-watch(dppl.io.shards.Report, "add")
+watch(dppl.io.shards.ShardedTable, "_add_to_report")
 watch(os, "replace")
 watch(os, "fsync")
 for task in sys.argv[2:]:

@@ -125,10 +125,3 @@ def test_blas_threads_do_not_matter(sample):
 
 def test_repr_shows_no_data(sample):
     assert repr(sample) == "<Sample: digits-diffusion-map-32>"
-
-
-def test_a_notebook_shows_the_description_and_the_shapes(sample):
-    shown = sample._repr_html_()
-    assert sample.description in shown
-    for text in ("640 rows of 32 features", "860 rows", "297 rows", sample.encoder):
-        assert text in shown

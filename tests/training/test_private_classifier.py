@@ -31,7 +31,8 @@ from dppl.estimators.registry import BY_METHOD
 from dppl.io import EmbeddingTable, pipeline
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice
-from dppl.training import encoder_of_model, items
+from dppl.training import items
+from dppl.training.classifier import encoder_of_model
 from laws.traces import heard
 
 classifier = importlib.import_module("dppl.training.classifier")

@@ -76,8 +76,8 @@ def table(request: Table) -> None:
     if out.suffix.lower() not in SUFFIXES:
         raise ParameterError(f"--out must end in {', '.join(SUFFIXES)}; got {out}.")
     check_output(out, (path,), force=request.force)
-    form: Any = None if rows == "lattice" else rows
-    io.convert_table(path, out, rows=form, lattice=rows == "lattice", x=x, y=y, ids=names["id"])
+    form: Any = rows
+    io.convert_table(path, out, rows=form, x=x, y=y, ids=names["id"])
     typer.echo(f"Saved to {printable(out)}.")
 
 

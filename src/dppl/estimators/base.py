@@ -74,6 +74,15 @@ class EmbeddingClassifier(ReleasedClassifier):
     random_state : int, default=None
         None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
         must not be released.
+
+    Attributes
+    ----------
+    lattice_ : Lattice
+        The public map from embeddings to integer rows.
+    n_features_in_ : int
+        Width of the embeddings.
+    encoder_ : str or None
+        The encoder that the table of embeddings names, if it does.
     """
 
     budget: Budget = field(default=None, kw_only=False)  # type: ignore[assignment]  # None is refused

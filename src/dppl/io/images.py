@@ -11,7 +11,6 @@ from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 
-from dppl.errors import InputError
 from dppl.io.decoding import MOST_BYTES
 from dppl.io.lines import CsvTexts, Form
 from dppl.io.records import (
@@ -32,18 +31,10 @@ _LOOP = "it is a loop of symbolic links"
 _REASONS = {errno.ELOOP: _LOOP, errno.ENOENT: "there is no such file, or its link leads nowhere"}
 
 
-def open_images(path: Path, columns: Columns, labels: Path | None, form: Form) -> Source:
-    """Return the images below a folder, or those of them that a CSV file lists, or a single image."""
-    is_image = path.suffix.lower() in SUFFIXES and path.is_file() and labels is None
-    if not is_image and not path.is_dir():
-        raise InputError(f"must be another for {path}, which is a file and not a folder of images.", parameter="kind")
-    return ImageFolder(path) if labels is None else ListedImages(path, labels, columns, form)
-
-
 class ImageFolder(Source):
     """Every file below a folder, in the order of the names; the first folder on the way to a file is its label.
 
-    With subfolders, a file beside them has no class and is skipped. Names that start with a dot are skipped. An image
+    With subfolders, a file next to them has no class and is skipped. Names that start with a dot are skipped. An image
     by itself has no label.
     """
 
@@ -56,10 +47,11 @@ class ImageFolder(Source):
         self.parameters = {"kind": "images"}
 
     def __iter__(self) -> Iterator[Record]:
-        if not self._path.is_dir():
+        if self._path.is_dir():
+            yield from self._below(_entries(self._path), (), {_identity(os.stat(self._path))})
+        else:
             name = _shown(self._path.name)
-            return iter([make_record(name, name, None, *_image(self._path))])
-        return self._below(_entries(self._path), (), {_identity(os.stat(self._path))})
+            yield make_record(name, name, None, *_image(self._path))
 
     # Folders are read as they are reached, so that memory does not grow with the number of files.
     def _below(

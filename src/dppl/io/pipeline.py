@@ -114,7 +114,7 @@ def embed(
     maker = table_metadata(encoder)
     parameters = {**maker, "source": source.parameters, "rows": rows, "shard_rows": shard_rows}
     schema = table_schema(source.label_type, encoder.dimension, rows, maker, person_type=source.person_type)
-    report = progress or _ignore
+    report = progress or (lambda _: None)
     with closing(ShardedTable(Path(out), schema, parameters)) as table:
         # Records of finished shards are passed over; their hash must be that of before: a table is of one source.
         records = _Stream(source)
@@ -153,11 +153,7 @@ def embed_windows(
 ) -> Iterator[Window]:
     """Yield what `embed` would write, at most ``encoder.window`` records at a time, and write nothing."""
     _check(source, encoder, None)
-    return _windows(source, encoder, rows, None, progress or _ignore)
-
-
-def _ignore(_: int) -> None:
-    pass
+    return _windows(source, encoder, rows, None, progress or (lambda _: None))
 
 
 def _check(source: Source, encoder: Encoder, workers: int | None) -> None:

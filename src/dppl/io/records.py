@@ -6,7 +6,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -85,11 +84,10 @@ def bad_record(reference: str, reason: str) -> Record:
     return Record(None, reference, None, load, reason)
 
 
-def file_version(*files: str | os.PathLike[str]) -> str:
-    """Return what changes when one of the files is written anew: a hash of their sizes and times."""
-    # Size and time are what file systems keep without reading a byte.
-    states = [os.stat(file) for file in files]
-    return sha256(repr([(state.st_size, state.st_mtime_ns) for state in states]).encode()).hexdigest()
+def file_version(file: str | os.PathLike[str]) -> str:
+    """Return what changes when a file is written anew: size and time, which file systems keep."""
+    state = os.stat(file)
+    return f"{state.st_size} {state.st_mtime_ns}"
 
 
 def _text(value: Any, what: str) -> str:
@@ -155,15 +153,12 @@ class Source(ABC):
         Types of the labels and of the ids of persons, or None if there are none.
     parameters : dict
         What decides which records there are, but for the files themselves; JSON-ready.
-    reopen : callable or None
-        Opens it again, on another machine too; it holds paths and names, and no record. None where there are no files.
     """
 
     modality: str
     label_type: pa.DataType | None
     person_type: pa.DataType | None = None
     parameters: dict[str, Any]
-    reopen: Callable[[], Source] | None = None
 
     @abstractmethod
     def __iter__(self) -> Iterator[Record]:

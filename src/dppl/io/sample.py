@@ -6,8 +6,6 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from dppl import _html
-
 Floats = npt.NDArray[np.float64]
 
 _SEED = 0
@@ -77,11 +75,6 @@ class Sample:
 
     def __repr__(self) -> str:
         return f"<Sample: {self.encoder}>"
-
-    def _repr_html_(self) -> str:
-        parts = {"X, y": self.X, "X_public": self.X_public, "X_test, y_test": self.X_test}
-        shapes = [(name, f"{rows.shape[0]} rows of {rows.shape[1]} features") for name, rows in parts.items()]
-        return _html.summary(self.description, [*shapes, ("encoder", self.encoder)])
 
 
 def load_sample() -> Sample:

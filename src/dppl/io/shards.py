@@ -16,7 +16,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
@@ -82,42 +82,6 @@ class Window:
         buffer = io.BytesIO()
         pq.write_table(pa.table(columns, schema=schema), buffer, use_dictionary=repeating(schema))
         return buffer.getvalue()
-
-
-class Report:
-    """A file of JSON lines: a notice, the records that were skipped, and at the end the totals.
-
-    `size` bytes of an earlier run are kept; 0 starts a new report.
-    """
-
-    def __init__(self, path: Path, size: int) -> None:
-        check_place(path)
-        self._path = path
-        if not size:
-            path.unlink(missing_ok=True)
-        self._file = _opened(path, "r+b" if size else "xb")
-        if size:
-            path.chmod(0o600)
-            # What a killed process wrote beyond the manifest is written anew.
-            self._file.truncate(size)
-            self._file.seek(size)
-        else:
-            with named(path):
-                self._file.write(as_line({"notice": NOTICE}))
-
-    def add(self, *entries: dict[str, Any]) -> int:
-        """Add entries, wait until they are on disk, and return the size of the file."""
-        with named(self._path):
-            self._file.writelines(map(as_line, entries))
-            self._file.flush()
-            # The manifest counts these bytes, so they come to the disk before it.
-            os.fsync(self._file.fileno())
-        return self._file.tell()
-
-    def close(self) -> None:
-        """Close the file."""
-        with named(self._path):  # closing writes what could not be written before
-            self._file.close()
 
 
 def check_place(path: Path) -> None:
@@ -194,8 +158,14 @@ class ShardedTable:
             stack.enter_context(locked(folder, refusal))
             self.done, self.finished = self._read_manifest()
             if not self.finished:
-                size = self.done[-1].report if self.done else 0
-                self._report = stack.enter_context(closing(Report(self.report, size)))
+                check_place(self.report)
+                if self.done:
+                    self.report.chmod(0o600)
+                    # What a killed process wrote beyond the manifest is written anew.
+                    os.truncate(self.report, self.done[-1].report)
+                else:
+                    self.report.unlink(missing_ok=True)
+                    self._add_to_report({"notice": NOTICE})
                 for part in folder.glob(".*.part"):  # what a killed process left half-way
                     part.unlink()
                 self._write_manifest()
@@ -207,7 +177,7 @@ class ShardedTable:
         path, content = self.folder / f"part-{len(self.done):06}.parquet", window.to_bytes(self._schema)
         # The file, then the report, then the manifest that counts both.
         write_atomically(path, content, overwrite=True, private=True)
-        reported = self._report.add(*(one._asdict() for one in window.skipped))
+        reported = self._add_to_report(*(one._asdict() for one in window.skipped))
         reasons = Counter(one.reason for one in window.skipped)
         shard = Shard(path.name, len(content), len(window.rows), records, dict(reasons), source, reported)
         self.done.append(shard)
@@ -216,7 +186,7 @@ class ShardedTable:
     def refuse(self, skipped: Sequence[Skipped]) -> NoReturn:
         """Stop because records cannot be used; they are listed first."""
         if not self.finished:
-            self._report.add(*(one._asdict() for one in skipped))
+            self._add_to_report(*(one._asdict() for one in skipped))
         raise InputError(
             f"wants every record of the source, but one cannot be used; see {self.report}.", parameter="strict"
         )
@@ -225,9 +195,18 @@ class ShardedTable:
         """Say that there are no more records: only now do readers take the folder for a table."""
         reasons: Counter[str] = sum((Counter(shard.left_out) for shard in self.done), Counter())
         records, rows = (sum(getattr(shard, name) for shard in self.done) for name in ("records", "rows"))
-        self._report.add({"records": records, "embedded": rows, "left_out": dict(sorted(reasons.items()))})
+        self._add_to_report({"records": records, "embedded": rows, "left_out": dict(sorted(reasons.items()))})
         self.finished = True
         self._write_manifest()
+
+    def _add_to_report(self, *entries: dict[str, Any]) -> int:
+        """Add lines to the report, wait until they are on disk, and return its size."""
+        with named(self.report), _opened(self.report, "ab") as file:
+            file.writelines(map(as_line, entries))
+            file.flush()
+            # The manifest counts these bytes, so they come to the disk before it.
+            os.fsync(file.fileno())
+            return file.tell()
 
     def _read_manifest(self) -> tuple[list[Shard], bool]:
         """Return the shards that are finished, and whether all are."""

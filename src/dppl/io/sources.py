@@ -12,7 +12,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.io._columns import X_NAMES, is_list, open_parquet
 from dppl.io._places import is_url, open_place
 from dppl.io.arrow import ParquetRecords
-from dppl.io.images import SUFFIXES, open_images
+from dppl.io.images import SUFFIXES, ImageFolder, ListedImages
 from dppl.io.lines import CsvTexts, Form, JsonTexts, TextLines
 from dppl.io.records import Columns, Source
 
@@ -96,8 +96,14 @@ def open_source(
     form = Form(encoding, delimiter)
     opened: Source
     match real:
+        case "images" if label_file is None and (source.is_dir() or source.suffix.lower() in SUFFIXES):
+            opened = ImageFolder(source)
+        case "images" if label_file is not None and source.is_dir():
+            opened = ListedImages(source, label_file, named, form)
         case "images":
-            opened = open_images(source, named, label_file, form)
+            raise InputError(
+                f"must be another for {source}, which is a file and not a folder of images.", parameter="kind"
+            )
         case "csv":
             opened = CsvTexts(source, named, form)
         case "jsonl":

@@ -24,10 +24,10 @@ from dppl.io.labels import AnyPath, Array, as_array, as_labels, converting
 from dppl.io.tables import EmbeddingTable, read_table
 from dppl.kernel.lattice import Lattice
 
-# The forms of embeddings on disk.
+# The forms of embeddings on disk, and of a table that is converted: lattice rows are int8 rows as bytes.
 Rows: TypeAlias = Literal["float16", "int8", "float32"]
 ROWS: tuple[Rows, ...] = get_args(Rows)
-LATTICE_ROWS = "lattice"  # int8 rows, as bytes
+LATTICE_ROWS = "lattice"
 PERSON = "person"  # the column of person IDs in a table that dppl writes, whatever the source calls it
 SUFFIXES = (".parquet", ".npz", ".npy")
 _BLOCK_ROWS = 4096
@@ -85,8 +85,7 @@ def convert_table(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
-    rows: Rows | None = None,
-    lattice: bool = False,
+    rows: Rows | Literal["lattice"] | None = None,
     x: str = "x",
     y: str = "y",
     ids: str = _ID,
@@ -100,19 +99,18 @@ def convert_table(
     out : path-like
         ``.parquet`` keeps ids, also of persons, references, labels and metadata, ``.npz`` keeps labels, ``.npy`` holds
         rows only. An existing file is replaced.
-    rows : {"float16", "int8", "float32"}, default=None
-        None keeps the form. Of int8 rows only the directions can be recovered.
-    lattice : bool, default=False
-        Write the rows that a fit without centre, pool or rotation maps embeddings to, byte by byte and uncompressed,
-        with the name of that lattice. Such a fit on the new file releases the same bits; others take directions. For
-        ``.parquet``, without `rows`.
+    rows : {"float16", "int8", "float32", "lattice"}, default=None
+        None keeps the form. Of int8 and lattice rows only the directions can be recovered. ``"lattice"``, for
+        ``.parquet``, writes the rows that a fit without centre, pool or rotation maps embeddings to, byte by byte and
+        uncompressed, with the name of that lattice. Such a fit on the new file releases the same bits; others take
+        directions.
     x, y, ids : str
         Names of the columns of embeddings, labels and ids; in the new file they are x, y and id.
 
     Raises
     ------
     ParameterError
-        If `rows` or the suffix is another one, or `lattice` goes with neither.
+        If `rows` or the suffix is another one.
     InputError
         If the table cannot be read.
     """
@@ -120,20 +118,18 @@ def convert_table(
     suffix = target.suffix.lower()
     _validate.one_of(SUFFIXES, suffix=suffix)
     if rows is not None:
-        _validate.one_of(ROWS, rows=rows)
+        _validate.one_of((*ROWS, LATTICE_ROWS), rows=rows)
     is_parquet = suffix == ".parquet"
-    if lattice and (rows is not None or not is_parquet):
-        raise ParameterError(
-            "must stand without another form of rows, and OUT must end in .parquet.", parameter="lattice"
-        )
+    if rows == LATTICE_ROWS and not is_parquet:
+        raise ParameterError("'lattice' is a form of .parquet alone; choose such a file.", parameter="rows")
     table = read_table(source, x=x, y=y, ids=ids)
     if "not_covered" in table.metadata and not is_parquet:
         raise ParameterError(
             f"{source} says what its embeddings do not cover, which only .parquet can keep; name such a file."
         )
     # Lattice rows stay what they are, unless another form is asked for.
-    stay = rows is None and stated(table, LATTICE) is not None
-    form = LATTICE_ROWS if lattice or (stay and is_parquet) else rows or table.dtype.name
+    stay = rows is None and is_parquet and stated(table, LATTICE) is not None
+    form: str = LATTICE_ROWS if stay else rows or table.dtype.name
     # The lattice of the new rows takes the place of the old one's in the metadata.
     metadata = {key: text for key, text in table.metadata.items() if key != LATTICE}
     if form == LATTICE_ROWS:

@@ -26,7 +26,7 @@ from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
 from dppl.serve.limits import RequestError
 from dppl.serve.requests import ModelAnswer, Nearest, Prediction, Probability
 from dppl.statement import model_card, words
-from dppl.training import encoder_of_model
+from dppl.training.classifier import encoder_of_model
 
 __all__ = ["Served", "open_model"]
 

@@ -5,14 +5,8 @@ from typing import TYPE_CHECKING
 from dppl._lazy import lazy
 
 if TYPE_CHECKING:
-    from dppl.training.classifier import PrivateClassifier, encoder_of_model
+    from dppl.training.classifier import PrivateClassifier
 
-__all__ = ["PrivateClassifier", "encoder_of_model"]
+__all__ = ["PrivateClassifier"]
 
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "PrivateClassifier": "dppl.training.classifier",
-        "encoder_of_model": "dppl.training.classifier",
-    },
-)
+__getattr__, __dir__ = lazy(__name__, {"PrivateClassifier": "dppl.training.classifier"})

@@ -75,19 +75,12 @@ class PrivateClassifier(ReleasedClassifier):
     ----------
     model_ : EmbeddingClassifier
         The fitted estimator.
-    classes_, guarantee_
-        As of that estimator.
-
-    See Also
-    --------
-    PrivateSearch : chooses hyper-parameters within the budget; it takes estimators of embeddings, so embed once (with
-        `dppl embed`, or an encoder's `encode`) and search on the rows.
 
     Notes
     -----
     An encoder that is named by its URI is loaded once in a process. A fit on the same records with the same seed gives
-    the model of `dppl train`: both hold embeddings in float16 for it, and predict on float32. Scores of
-    `decision_function` rank records; `predict_proba` is for classes that are equally frequent (docs/probabilities.md).
+    the model of `dppl train`: both hold embeddings in float16 for it, and predict on float32. To choose
+    hyper-parameters within the budget, embed once and give the rows to `PrivateSearch`.
 
     **Privacy.** Unit: one record, which is one item and its label. Relation: that of `method`, add or remove one record
     by default. Released: what the estimator releases. Sensitivity: its own, because an embedding is a function of its
@@ -276,20 +269,9 @@ def encoder_of_model(
     *,
     device: Device = "auto",
 ) -> Encoder:
-    """Return the encoder that a model was fitted with.
+    """Return the encoder that a model was fitted with: loaded by the URI that it names, or the one that is given.
 
-    Parameters
-    ----------
-    model : EmbeddingClassifier
-    encoder : str or Encoder, default=None
-        Where to find it; None loads it by the URI that the model names, unless that is one of Python code.
-    device : {"auto", "cpu", "cuda"}
-        Where a loaded encoder runs.
-
-    Raises
-    ------
-    InputError
-        If the model names none, or one of Python code while `encoder` is None, or `encoder` computes something else.
+    A URI of Python code is not loaded by the word of a model.
     """
     if model.encoder_ is None:
         raise InputError("the model does not name its encoder; embed the records first, and predict on the table.")
