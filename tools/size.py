@@ -12,7 +12,7 @@ BUDGET = {
     "continual": 1279,
     "encoders": 2068,
     "estimators": 2064,
-    "export": 851,
+    "export": 679,
     "finetune": 2004,
     "io": 3313,
     "kernel": 6250,

@@ -9,7 +9,7 @@ import pytest
 import dppl
 from dppl.export import TARGETS
 
-PACKAGES = {"onnx": "onnx", "torch": "torch", "skops": "skops", "hf": "json"}
+PACKAGES = {"onnx": "onnx", "torch": "torch", "hf": "json"}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -49,7 +49,7 @@ def test_files_beside_those_of_a_hub_stay(model, cli, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--to", "pmml", "--out", "my"), "--to must be one of 'onnx', 'torch', 'skops', 'hf'; got 'pmml'"),
+        (("--to", "pmml", "--out", "my"), "--to must be one of 'onnx', 'torch', 'hf'; got 'pmml'"),
         (("--to", "hf", "--out", "none/my"), "--out must lie in an existing folder"),
         (("--to", "onnx", "--out", "none/my"), "--out must lie in an existing folder"),
         (("--to", "hf", "--out", "model.safetensors"), "--out must name a folder with --to hf"),
@@ -68,7 +68,7 @@ def test_wrong_options_are_refused(options, message, model, cli, tmp_path, monke
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize(("target", "extra"), [("onnx", "export"), ("skops", "export"), ("torch", "torch")])
+@pytest.mark.parametrize(("target", "extra"), [("onnx", "export"), ("torch", "torch")])
 def test_a_missing_package_is_named_with_the_command_that_installs_it(target, extra, model, cli, tmp_path, monkeypatch):
     for name in (target, f"{target}.io"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dppl.export import onnx, pipeline, torch
+from dppl.export import onnx, torch
 
 # What an export states: scores differ by no more than this, in lengths of the longest weights.
 ROUNDING = 1e-6
@@ -40,18 +40,4 @@ def by_torch(model):
     return predict
 
 
-def by_skops(model):
-    """Return what predicts by a file of skops."""
-    skops = pytest.importorskip("skops.io", reason="needs the extra export")
-    content = pipeline.to_bytes(model)
-    assert skops.get_untrusted_types(data=content) == []
-    made = skops.loads(content)
-
-    def predict(rows):
-        logits = made.decision_function(rows) / model._sharpness()
-        return SimpleNamespace(label=made.predict(rows), scores=logits, probabilities=made.predict_proba(rows))
-
-    return predict
-
-
-READERS = {"onnx": by_onnx, "torch": by_torch, "skops": by_skops}
+READERS = {"onnx": by_onnx, "torch": by_torch}

@@ -4,7 +4,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 import zipfile
 from copy import deepcopy
 
@@ -13,9 +12,9 @@ import pytest
 
 import dppl
 from dppl.continual import ContinualEnsemble
-from dppl.errors import InputError, MissingExtra, ParameterError
-from dppl.export import TARGETS, onnx, pipeline, save, scorer, to_hub, to_onnx, to_sklearn, to_torch, torch
-from export.readers import ROUNDING, by_onnx, by_skops, by_torch
+from dppl.errors import MissingExtra, ParameterError
+from dppl.export import TARGETS, onnx, save, scorer, to_hub, to_onnx, to_torch, torch
+from export.readers import ROUNDING, by_onnx, by_torch
 from laws.recipes import KINDS, each
 
 
@@ -25,8 +24,7 @@ def agree(reader, model, rows, *, rounding=ROUNDING):
     weights = max(np.linalg.norm(head.weights, axis=1).max() for head in scorer.scorer_of(model).heads)
     atol = rounding * weights
     scores = model._scores(rows)
-    expected = scores if found.scores.ndim == 2 else model.decision_function(rows)  # scikit-learn, of two classes
-    np.testing.assert_allclose(found.scores, expected, rtol=rounding, atol=2 * atol)
+    np.testing.assert_allclose(found.scores, scores, rtol=rounding, atol=2 * atol)
     np.testing.assert_allclose(found.probabilities, model.predict_proba(rows), atol=10 * rounding)
     differ = found.label != model.predict(rows)
     best = np.sort(scores[differ], axis=1)[:, -2:]
@@ -73,10 +71,6 @@ def test_labels_that_are_numbers(reader):
 
 def test_one_class(reader):
     model = dppl.MeanPrototypes(dppl.ZCDP(100.0), ["only"]).fit(np.eye(3), ["only"] * 3)
-    if reader is by_skops:
-        with pytest.raises(InputError, match="two classes or more"):
-            reader(model)
-        return
     assert agree(reader, model, np.eye(3, dtype=np.float32)).label.tolist() == ["only"] * 3
 
 
@@ -86,10 +80,6 @@ def test_several_tasks(scores, reader):
     model = ContinualEnsemble(dppl.ZCDP(10.0), ["a", "b", "c", "d"], scores=scores, random_state=0)
     for names in (["a", "b"], ["b", "c"]):
         model.partial_fit(rng.normal(size=(30, 6)), np.resize(names, 30), task_classes=names)
-    if reader is by_skops:
-        with pytest.raises(InputError, match="2 tasks, which no part of scikit-learn does"):
-            reader(model)
-        return
     found = agree(reader, model, rng.normal(size=(50, 6)).astype(np.float32))
     assert (found.probabilities[:, 3] < 1e-300).all()  # "d" was in no task; some exponentials end before 0
 
@@ -98,13 +88,6 @@ def test_several_tasks(scores, reader):
 def test_rows_whose_squares_leave_the_range(scale, model, sample, reader):
     rows = sample.X_test / np.abs(sample.X_test).max(axis=1, keepdims=True)
     agree(reader, model, (scale * rows).astype(np.float32))
-
-
-@pytest.mark.parametrize("scale", [1, 1000])
-def test_rows_of_half_precision(scale, model, sample):
-    """ONNX and .pt2 files take float32 alone, and refuse others."""
-    rows = sample.X_test / np.abs(sample.X_test).max(axis=1, keepdims=True)
-    agree(by_skops, model, (scale * rows).astype(np.float16))
 
 
 @pytest.mark.parametrize("by", [by_onnx, by_torch])
@@ -150,10 +133,6 @@ def said_by_torch(folder):
     return json.loads(found[torch.STATEMENT])
 
 
-def said_by_skops(folder):
-    return pytest.importorskip("skops.io").load(folder / "file").statement_
-
-
 def said_by_hf(folder):
     return json.loads((folder / "file" / "config.json").read_text(encoding="utf-8"))["dppl"]
 
@@ -161,10 +140,10 @@ def said_by_hf(folder):
 @pytest.mark.parametrize("released", [True, False])
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_format_holds_the_guarantee(target, released, model, tmp_path):
-    pytest.importorskip({"onnx": "onnx", "torch": "torch", "skops": "skops", "hf": "json"}[target])
+    pytest.importorskip({"onnx": "onnx", "torch": "torch", "hf": "json"}[target])
     made = model if released else seeded()
     save(made, tmp_path / "file", to=target)
-    said = {"onnx": said_by_onnx, "torch": said_by_torch, "skops": said_by_skops, "hf": said_by_hf}[target](tmp_path)
+    said = {"onnx": said_by_onnx, "torch": said_by_torch, "hf": said_by_hf}[target](tmp_path)
     assert said["statement"] == made.guarantee_.to_dict()
     assert said["fit_for_release"] is released
     assert said["guarantee"] == made.guarantee_.summary()
@@ -172,17 +151,6 @@ def test_every_format_holds_the_guarantee(target, released, model, tmp_path):
     with pytest.raises(FileExistsError):
         save(made, tmp_path / "file", to=target)
     save(made, tmp_path / "file", to=target, overwrite=True)
-
-
-def test_the_same_model_is_the_same_file_of_skops(model, tmp_path, monkeypatch):
-    """Also a year later: neither addresses in memory nor times are in it."""
-    pytest.importorskip("skops")
-    model.save(tmp_path / "model")
-    loaded = [dppl.load(tmp_path / "model") for _ in range(2)]
-    first = pipeline.to_bytes(loaded[0])
-    later = time.time() + 366 * 86_400
-    monkeypatch.setattr("time.time", lambda: later)
-    assert pipeline.to_bytes(loaded[1]) == first
 
 
 WITHOUT_DPPL = """
@@ -194,13 +162,12 @@ READING = {
     "onnx": "import onnxruntime as r, numpy; print(r.InferenceSession(sys.argv[1], "
     "providers=['CPUExecutionProvider']).run(['label'], {'rows': numpy.ones((1, 2), 'f')})[0][0])",
     "torch": "import torch; m = torch.export.load(sys.argv[1]).module(); print('ab'[m(torch.ones(1, 2)).argmax()])",
-    "skops": "import skops.io; print(skops.io.load(sys.argv[1]).predict([[1, 1]])[0])",
 }
 
 
 @pytest.mark.parametrize("target", READING)
 def test_a_file_is_read_without_dppl(target, tmp_path):
-    for package in {"onnx": ("onnx", "onnxruntime"), "torch": ("torch",), "skops": ("skops",)}[target]:
+    for package in {"onnx": ("onnx", "onnxruntime"), "torch": ("torch",)}[target]:
         pytest.importorskip(package)
     model = dppl.MeanPrototypes(dppl.ZCDP(1e4), ["a", "b"]).fit([[1, 1], [-1, 1]] * 9, ["b", "a"] * 9)
     save(model, tmp_path / "file", to=target)
@@ -222,12 +189,6 @@ def test_a_module_is_one_of_torch(model, sample):
     assert module.classes == model.classes_.tolist()
     huge = 1e200 * library.from_numpy(sample.X_test[:5]).double()  # their squares leave the range
     np.testing.assert_allclose(module(huge).softmax(1).numpy(), model.predict_proba(huge.numpy()), atol=1e-5)
-
-
-def test_a_pipeline_has_parts_of_scikit_learn_alone(model, sample):
-    made = to_sklearn(model)
-    assert all(type(part).__module__.startswith("sklearn.") for part in [made, *(one for _, one in made.steps)])
-    assert (made.predict(sample.X_test) == model.predict(sample.X_test)).mean() > 0.99
 
 
 def test_a_file_of_torch_holds_no_pickled_class_of_dppl(model):
@@ -272,15 +233,13 @@ def test_a_hub_folder_of_another_model_is_not_overwritten_unasked(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
 
 
-@pytest.mark.parametrize(("make", "package"), [(to_onnx, "onnx"), (to_torch, "torch"), (None, "skops")])
-def test_a_missing_package_is_named_with_what_installs_it(make, package, monkeypatch, tmp_path):
+@pytest.mark.parametrize(("make", "package"), [(to_onnx, "onnx"), (to_torch, "torch")])
+def test_a_missing_package_is_named_with_what_installs_it(make, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.setitem(sys.modules, f"{package}.io", None)
     torch._module_class.cache_clear()
     extra = "torch" if package == "torch" else "export"
     with pytest.raises(MissingExtra, match=rf"needs {package}; install it .*pip install -e '.\[{extra}\]'"):
-        make(seeded()) if make else save(seeded(), tmp_path / "file", to="skops")
-    assert list(tmp_path.iterdir()) == []
+        make(seeded())
 
 
 def test_parameters_of_other_formats_are_refused(tmp_path):
@@ -293,12 +252,12 @@ def test_parameters_of_other_formats_are_refused(tmp_path):
 
 
 def test_a_file_is_not_overwritten_unasked(tmp_path):
-    pytest.importorskip("skops")
+    pytest.importorskip("onnx")
     (tmp_path / "file").write_text("mine")
     with pytest.raises(
         FileExistsError, match="file exists; save under another name, or replace it with overwrite=True"
     ):
-        save(seeded(), tmp_path / "file", to="skops")
+        save(seeded(), tmp_path / "file", to="onnx")
     assert (tmp_path / "file").read_text() == "mine"
-    save(seeded(), tmp_path / "file", to="skops", overwrite=True)
+    save(seeded(), tmp_path / "file", to="onnx", overwrite=True)
     assert (tmp_path / "file").read_bytes() != b"mine"

@@ -112,4 +112,4 @@ def test_the_package_imports_no_library_of_an_export():
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     found = set(ended.stdout.split())
     assert "sklearn" in found  # the control
-    assert not found & {"onnx", "onnxruntime", "torch", "skops", "huggingface_hub"}
+    assert not found & {"onnx", "onnxruntime", "torch", "huggingface_hub"}

@@ -35,7 +35,7 @@ COMMANDS = {
     "evaluate": ("evaluate", "Compare a model's predictions with the labels of a table or source."),
     "serve": ("serve", "Answer predictions over HTTP, and show a page to try them on."),
     "show": ("show", "Show a model: its classes, its guarantee in words and numbers, and every release behind it."),
-    "export": ("export", "Write a model for ONNX, PyTorch or scikit-learn, or as a folder for a model hub."),
+    "export": ("export", "Write a model for ONNX or PyTorch, or as a folder for a model hub."),
     "check": ("check", "Report on private records, before a fit: bad ones, unknown labels, class sizes."),
     "audit": ("audit", "Measure a lower bound on the privacy loss of a method and compare it with the promise."),
     "ledger": ("ledger", "Keep an account of everything released from a private data set."),

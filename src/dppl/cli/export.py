@@ -17,7 +17,6 @@ from dppl.errors import ParameterError
 _NEXT = {
     "onnx": "onnxruntime.InferenceSession({path!r}).run(None, ...) gives label, scores and probabilities",
     "torch": "torch.export.load({path!r}).module() maps float32 rows to logits",
-    "skops": "skops.io.load({path!r}) is a pipeline of scikit-learn",
     "hf": "hf upload OWNER/NAME {path}",
 }
 
@@ -37,18 +36,17 @@ class Export:
 
 
 def export(request: Export) -> None:
-    """Write a model for ONNX, PyTorch or scikit-learn, or as a folder for a model hub.
+    """Write a model for ONNX or PyTorch, or as a folder for a model hub.
 
-    onnx is a graph from rows to labels, scores and probabilities; torch a .pt2 file of torch.export; skops a pipeline
-    of scikit-learn; hf a folder with the model file and its card. Each holds the guarantee, and the first three are
-    read without dppl. They compute what dppl predict does, up to rounding (docs/export.md).
+    onnx is a graph from rows to labels, scores and probabilities; torch a .pt2 file of torch.export; hf a folder with
+    the model file and its card. Each holds the guarantee, and the first two are read without dppl. They compute what
+    dppl predict does, up to rounding (docs/export.md).
 
     For example:
 
       dppl export my.safetensors --to onnx --out my.onnx
       dppl export my.safetensors --to onnx --encoder encoder.onnx --out whole.onnx
       dppl export my.safetensors --to torch --out my.pt2
-      dppl export my.safetensors --to skops --out my.skops
       dppl export my.safetensors --to hf --out my-model --license apache-2.0
     """
     from dppl.export import save
@@ -75,7 +73,7 @@ def export(request: Export) -> None:
 
 def _check_folder(out: Path, model: Path, force: bool) -> None:
     """Refuse a folder that cannot be one, or that holds the model that is read."""
-    from dppl.export.hub import FILES
+    from dppl.export.files import FILES
 
     if not out.parent.is_dir():
         raise ParameterError(f"--out must lie in an existing folder; {out.parent} is not one; create it first.")

@@ -1,19 +1,24 @@
-"""Writing a model in one of the formats."""
+"""Writing a model in one of the formats, or as a folder as model hubs lay it out."""
 
 from __future__ import annotations
 
+import json
 import os
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from dppl import _validate
 from dppl._files import write_atomically
 from dppl.errors import ParameterError
-from dppl.export.hub import to_hub
+from dppl.estimators.model_file import describe
+from dppl.statement import model_card
 
-__all__ = ["TARGETS", "Target", "save"]
+__all__ = ["FILES", "TARGETS", "Target", "save", "to_hub"]
 
-Target: TypeAlias = Literal["onnx", "torch", "skops", "hf"]
+Target: TypeAlias = Literal["onnx", "torch", "hf"]
 TARGETS: tuple[Target, ...] = get_args(Target)
+FILES = ("model.safetensors", "config.json", "README.md")  # of a folder for a hub
 
 
 def save(
@@ -32,13 +37,13 @@ def save(
     model : EmbeddingClassifier, PrivateClassifier or PrivateSearch
         Fitted.
     path : path
-        A file, or of ``"hf"`` a folder.
-    to : {"onnx", "torch", "skops", "hf"}
-        What `to_onnx`, `to_torch` (as a file of `torch.export`), `to_sklearn` (as skops writes it) or `to_hub` make.
+        A file, or for ``"hf"`` a folder.
+    to : {"onnx", "torch", "hf"}
+        What `to_onnx`, `to_torch` (as a file of `torch.export`) or `to_hub` make.
     encoder : path, default=None
-        Of ``"onnx"``: the model's encoder as an ONNX file, to be put before the classifier.
+        For ``"onnx"``: the model's encoder as an ONNX file, to be put before the classifier.
     license : str, default=None
-        Of ``"hf"``: under which the model is published, such as ``"apache-2.0"``. None says that it is unknown.
+        For ``"hf"``: the licence of the model, such as ``"apache-2.0"``. None says that it is unknown.
     overwrite : bool, default=False
         Whether existing files may be replaced.
 
@@ -57,19 +62,65 @@ def save(
     if encoder is not None and to != "onnx":
         raise ParameterError("goes with the format onnx; leave it out.", parameter="encoder")
     if license is not None and to != "hf":
-        raise ParameterError("goes with the format hf, in whose card it stands; leave it out.", parameter="license")
+        raise ParameterError("goes with the format hf, for its card; leave it out.", parameter="license")
     if to == "hf":
         to_hub(model, path, license=license or "unknown", overwrite=overwrite)
         return
-    from dppl.export import onnx, pipeline, torch  # here, because the names of the formats need no scikit-learn
+    from dppl.export import onnx, torch  # here, because the names of the formats need no scikit-learn
 
-    if to == "onnx":
-        content = onnx.to_bytes(model, encoder=encoder)
-    else:
-        content = {"torch": torch, "skops": pipeline}[to].to_bytes(model)
+    content = onnx.to_bytes(model, encoder=encoder) if to == "onnx" else torch.to_bytes(model)
     try:
         write_atomically(path, content, overwrite=overwrite)
     except FileExistsError:
         raise FileExistsError(
             f"{os.fspath(path)} exists; save under another name, or replace it with overwrite=True."
         ) from None
+
+
+def to_hub(model: Any, folder: str | os.PathLike[str], *, license: str = "unknown", overwrite: bool = False) -> None:
+    """Write a folder to upload to a model hub such as Hugging Face's.
+
+    It holds ``model.safetensors``, which is the model file that `dppl.load` reads; ``config.json`` with the classes as
+    hubs read them (``id2label``) and the whole guarantee; and ``README.md``, the model card.
+
+    Parameters
+    ----------
+    model : EmbeddingClassifier, PrivateClassifier or PrivateSearch
+        Fitted.
+    folder : path
+        Made if it does not exist; its parent must.
+    license : str, default="unknown"
+        The licence of the model, as model hubs abbreviate it, such as ``"apache-2.0"``.
+    overwrite : bool, default=False
+        Whether files in the folder may be replaced; others stay.
+
+    Raises
+    ------
+    FileExistsError
+        If the folder holds one of the files and `overwrite` is False.
+    """
+    from dppl.export.scorer import fitted, statement  # here, because the names of the files need no scikit-learn
+
+    model, place = fitted(model), Path(folder)
+    place.mkdir(exist_ok=True)
+    taken = next((name for name in FILES if (place / name).exists()), None)
+    if taken is not None and not overwrite:
+        raise FileExistsError(
+            f"{place} holds {taken} already; choose another folder, or replace it with overwrite=True."
+        )
+    content = model.to_bytes()
+    write_atomically(place / "model.safetensors", content, overwrite=overwrite)
+    description = describe(place / "model.safetensors")
+    card = model_card(description, sha256=sha256(content).hexdigest(), license=license)
+    names = [str(name) for name in model.classes_.tolist()]
+    config = {
+        "model_type": "dppl",
+        "architectures": [type(model).__name__],
+        "n_features": model.n_features_in_,
+        "id2label": {str(code): name for code, name in enumerate(names)},
+        "label2id": {name: code for code, name in enumerate(names)},
+        "dppl": statement(model),
+    }
+    text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_atomically(place / "config.json", text.encode(), overwrite=overwrite)
+    write_atomically(place / "README.md", card.encode(), overwrite=overwrite)
