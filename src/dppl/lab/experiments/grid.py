@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 
@@ -32,11 +31,13 @@ def _as_list(value: Any) -> Any:
 
 def _entries(key: str) -> BeforeValidator:
     """Read a text in a list as an entry that has only this key."""
-    return BeforeValidator(
-        lambda several: (
+
+    def read(several: Any) -> Any:
+        return (
             [{key: one} if isinstance(one, str) else one for one in several] if isinstance(several, list) else several
         )
-    )
+
+    return BeforeValidator(read)
 
 
 def _refuse(rules: Mapping[str, object]) -> None:
@@ -61,6 +62,12 @@ def _axis(value: Any) -> Any:
     plain = all(isinstance(one, str | int | float | list | None) for one in _as_list(value))
     _refuse({f"must hold numbers, texts, lists or null; got {value!r}": not plain})
     return _as_list(value)
+
+
+def _budgets(value: Any) -> Any:
+    """Read one budget as a list, and the word for no privacy as a mu beyond all use."""
+    several = value if isinstance(value, list) else [value]
+    return [{"mu": NO_NOISE} if one == NON_PRIVATE else one for one in several]
 
 
 Several = Annotated[list[T], BeforeValidator(_as_list)]  # a value stands for a list of one
@@ -177,14 +184,7 @@ class _Budget(_Strict):
                 yield budget_from_dict({kind: value, **delta}).to_dict()
 
 
-Budgets = Annotated[
-    list[_Budget],
-    BeforeValidator(
-        lambda value: [
-            {"mu": NO_NOISE} if one == NON_PRIVATE else one for one in (value if isinstance(value, list) else [value])
-        ]
-    ),
-]
+Budgets = Annotated[list[_Budget], BeforeValidator(_budgets)]
 
 
 class _Method(BaseModel):
@@ -300,8 +300,7 @@ class _Config(_Strict):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class _Data:
+class _Data(NamedTuple):
     """A data set in the grid."""
 
     spec: DatasetSpec
@@ -310,9 +309,8 @@ class _Data:
     merged: list[Merged | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """A method with one value for each parameter."""
+class _Choice(NamedTuple):
+    """A method with one value for each parameter; it may have its own budgets and seeds."""
 
     where: str
     name: str
@@ -323,9 +321,10 @@ class _Choice:
     examples: Examples | None
     in_all: bool
 
-    @property
-    def from_names(self) -> bool:
-        return self.examples is not None and self.examples.source == NAMES
+    def fits(self, data: _Data, classes: Merged | None) -> bool:
+        """Return whether the data set has what it starts from: names describe classes that are not merged."""
+        from_names = self.examples is not None and self.examples.source == NAMES
+        return not from_names or (NAMES in data.spec.files and classes is None)
 
 
 def grid(content: Any, data: Path | None) -> tuple[str, dict[_Key, DatasetSpec], list[Cell]]:
@@ -347,7 +346,7 @@ def grid(content: Any, data: Path | None) -> tuple[str, dict[_Key, DatasetSpec],
     choices = list(_choices(config))
     # A method that would get no cell at all is a mistake of the configuration.
     for choice in choices:
-        if choice.from_names and not any(NAMES in one.spec.files for one in sources.values()):
+        if not any(choice.fits(one, None) for one in sources.values()):
             raise ParameterError(f"{choice.where}.examples are names, and no data set has files: names.")
     # One seed after the other, so that an interrupted run has compared all methods.
     cells = {
@@ -357,7 +356,7 @@ def grid(content: Any, data: Path | None) -> tuple[str, dict[_Key, DatasetSpec],
         for classes in sources[key].merged
         for ratio in sources[key].ratios
         for choice in choices
-        if seed in choice.seeds and not (choice.from_names and (classes or NAMES not in sources[key].spec.files))
+        if seed in choice.seeds and choice.fits(sources[key], classes)
         for cell in _cells(choice, sources[key], ir=ratio, seed=seed, stream=stream, classes=classes)
     }
     # Last, because whatever else is wrong can be said without the data.
@@ -415,7 +414,7 @@ def _joined(names: list[str], where: str, sources: dict[_Key, _Data], ratios: li
 
 
 def _choices(config: _Config) -> Iterator[_Choice]:
-    """Expand lists of values into all combinations; a method may have budgets and seeds of its own."""
+    """Expand lists of values into all combinations."""
     for place, entry in enumerate(config.methods):
         where = f"methods[{place}]"
         entry.check(where, bool(config.streams))
@@ -423,10 +422,9 @@ def _choices(config: _Config) -> Iterator[_Choice]:
         budgets = [budget for one in several for budget in one.each()]
         seeds = config.seeds if entry.seeds is None else entry.seeds
         axes = entry.__pydantic_extra__
-        for values in itertools.product(*axes.values()):
+        for *values, start, in_all in itertools.product(*axes.values(), entry.starts, entry.in_all):
             parameters = dict(zip(axes, values, strict=True))
-            for start, in_all in itertools.product(entry.starts, entry.in_all):
-                yield _Choice(where, entry.method, parameters, entry.tune, budgets, seeds, start, in_all)
+            yield _Choice(where, entry.method, parameters, entry.tune, budgets, seeds, start, in_all)
 
 
 def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
@@ -438,27 +436,19 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
         )
     if method.private and not choice.budgets:
         raise ParameterError(f"budgets must hold at least one budget; {choice.name} spends one.")
-    # References without privacy have no budget, and methods without public rows no pool.
-    budgets: list[dict[str, float] | None] = [*choice.budgets] if method.private else [None]
-    pools = [*data.pools] if data.pools and method.uses_public(choice.parameters) else [None]
-    for budget, pool, trials in itertools.product(budgets, pools, dict.fromkeys((0, choice.trials))):
-        if budget is not None and tuple(budget) == ("epsilon",) and not BY_NAME[method.estimator].pure:
+    for budget in choice.budgets if method.private else ():
+        if tuple(budget) == ("epsilon",) and not BY_NAME[method.estimator].pure:
             raise ParameterError(
                 f"budgets: {choice.where} is {choice.name}, which cannot spend pure DP (epsilon {budget['epsilon']:g} "
                 "without delta); give delta, mu, e or rho."
             )
         if budget == {"mu": 0} and (choice.examples is None or not choice.examples.used):
             raise ParameterError(f"budgets: {choice.where} has no examples, and mu = 0 is for these alone.")
+    # References without privacy have no budget, and methods without public rows no pool.
+    budgets: list[dict[str, float] | None] = [*choice.budgets] if method.private else [None]
+    pools = [*data.pools] if data.pools and method.uses_public(choice.parameters) else [None]
+    for budget, pool, trials in itertools.product(budgets, pools, dict.fromkeys((0, choice.trials))):
         # Where nothing is searched, defaults that differ from the class's own are part of the key.
-        yield Cell(
-            method=choice.name,
-            parameters=choice.parameters if trials else {**method.defaults, **choice.parameters},
-            dataset=spec.name,
-            encoder=spec.encoder,
-            pool=pool,
-            budget=budget,
-            trials=trials,
-            examples=choice.examples,
-            in_all=choice.in_all,
-            **place,
-        )
+        parameters = choice.parameters if trials else {**method.defaults, **choice.parameters}
+        chosen = {"examples": choice.examples, "in_all": choice.in_all}
+        yield Cell(choice.name, parameters, spec.name, spec.encoder, pool, budget, trials=trials, **chosen, **place)
