@@ -13,10 +13,9 @@ from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.lab import long_tailed
 from dppl.lab.experiments import cells as cells_module
 from dppl.lab.experiments.cells import check_cells, run_cell
-from dppl.lab.experiments.datasets import Examples, Pool, load_dataset
+from dppl.lab.experiments.datasets import Examples, Pool, load_dataset, random_rows
 from dppl.lab.experiments.methods import METHODS, Method
 from dppl.lab.experiments.names import paper_epsilon
-from dppl.lab.experiments.splits import random_rows, validation_split
 
 VOLATILE = {"seconds", "peak_memory_mib", "finished"}
 
@@ -339,11 +338,3 @@ def test_a_damaged_file_is_an_error(experiment, data):
     (data / "blobs" / "train_x.npy").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"train_x\.npy must be a readable \.npy file"):
         load_dataset(replace(spec))
-
-
-def test_validation_splits_leave_a_row_to_fit_on():
-    for n in (2, 3, 7, 100):
-        fit, held_out = validation_split(n, 0.2, seed=1)
-        assert len(fit) >= 1
-        assert len(held_out) >= 1
-        assert sorted([*fit, *held_out]) == list(range(n))

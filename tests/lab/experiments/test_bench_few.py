@@ -12,7 +12,6 @@ from dppl.lab.experiments.config import load_experiment
 from dppl.lab.experiments.datasets import Merged
 from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import ResultsFile
-from dppl.lab.experiments.splits import merged_classes
 
 TASKS = {"alone": [1, 2], "groups": [2, 3]}
 NAMES = [
@@ -60,7 +59,7 @@ def test_each_task_has_cells_of_its_own_and_those_of_the_data_set_as_it_is_keep_
     ],
 )
 def test_the_seed_alone_says_which_classes_go_together(task, n_old):
-    drawn = [tuple(merged_classes(10, task.alone, task.groups, seed)) for seed in (0, 0, 1, 2, 3)]
+    drawn = [tuple(task.codes(10, seed)) for seed in (0, 0, 1, 2, 3)]
     assert all(np.bincount(one).tolist() == n_old for one in drawn)
     assert drawn[0] == drawn[1]
     assert len(set(drawn)) > 1
@@ -71,7 +70,7 @@ def test_a_cell_learns_and_is_tested_on_the_new_classes(run, data):
     X, y, X_test, y_test = (
         np.load(data / "blobs" / f"{name}.npy") for name in ("train_x", "train_y", "test_x", "test_y")
     )
-    new = merged_classes(4, 1, 0, seed=4)
+    new = Merged(alone=1).codes(4, seed=4)
     cell = result["cell"]
     model = MeanPrototypes(budget_from_dict(cell["budget"]), [0, 1], random_state=int(result["key"][:8], 16))
     right = model.fit(X, new[y]).predict(X_test) == new[y_test]

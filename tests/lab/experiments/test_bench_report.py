@@ -289,28 +289,6 @@ def test_tables_say_how_many_seeds_where_methods_have_different_ones(report):
     assert "| **0.500 ± 0.000** (3) |" in text
 
 
-@pytest.mark.slow
-def test_the_first_table_names_winners_beyond_two_standard_errors(report):
-    cells = [record("mean", 0.5, seed=s) for s in (0, 1)] + [
-        record("least-squares", 0.51 + s / 50, seed=s) for s in (0, 1)
-    ]
-    cells += [record("mean", 0.5, seed=s, e=0.5) for s in (0, 1)]
-    cells += [record("least-squares", 0.5 + s / 50, seed=s, e=0.5) for s in (0, 1)]
-    cells += [record("mean", 0.5, ir=100.0), record("least-squares", 0.491, ir=100.0)]
-    cells += [record("coinpress", 0.8, adjacency="replace-one"), record("newton", 0.9, trials=5), record("ncm", 1.0)]
-    cells += [record("mean", 0.7, e=4.0)]
-    _, text = report(cells)
-    table = text[text.index("**Best private method") :].split("\n\n")[1].splitlines()
-    assert table[0] == "| data set | encoder | budget | IR = 1 | IR = 100 |"
-    assert table[2:] == [
-        "| blobs | one | mu 0.5 (epsilon 2.255) | none: DP-LS 0.510 (+0.010 ± 0.010 to DPPL-Mean) | – |",
-        "| blobs | one | mu 1 (epsilon 4.887) | none: DP-LS 0.520 (+0.020 ± 0.010 to DPPL-Mean) "
-        "| none: DPPL-Mean 0.500 (+0.009 to DP-LS) |",
-        "| blobs | one | mu 4 (epsilon 26.36) | DPPL-Mean 0.700 | – |",
-    ]
-    assert text.index("**Best private method") < text.index("![")
-
-
 @pytest.mark.parametrize("mu", [0.05, 0.1, 0.25, 1.0, 8.0])
 def test_the_epsilon_beside_mu_is_the_exact_one_rounded_up(mu):
     exact = GaussianDP(mu).to_approx(1e-6).epsilon

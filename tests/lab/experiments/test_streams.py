@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
-from pathlib import Path
 from statistics import mean, stdev
 from types import SimpleNamespace
 
@@ -548,20 +547,6 @@ def test_published_figures_stand_beside_a_recipe(write_config, benchmarks, repor
     assert "| Cosine classifier | 58.54 | 59.78 | 59.87 |" in text
     assert "| PEFT ensemble | 79.69 | 87.83 | 65.75 |" in text
     assert set(PUBLISHED) == set(RECIPES)
-
-
-def test_the_page_has_the_published_figures_of_the_report():
-    names = {"CIFAR-100": "cifar100-10x10", "ImageNet-R": "imagenet-r-10x20", "5-Dataset": "5-dataset"}
-    methods = {"naive": "Naive", "ensemble": "PEFT ensemble"}
-    page = (Path(__file__).parents[3] / "docs" / "continual.md").read_text("utf-8")
-    rows = re.findall(r"^\| (CIFAR-100|ImageNet-R|5-Dataset) \| ([\w ]+) \| (.*) \|$", page, re.MULTILINE)
-    said = {
-        (names[stream], methods.get(method, method.capitalize())): tuple(
-            float(figure) if figure.strip() else None for figure in figures.split("|")
-        )
-        for stream, method, figures in rows
-    }
-    assert said == {(name, method): figures for name, one in PUBLISHED.items() for method, figures in one.items()}
 
 
 def test_failed_streams_are_listed(run, report):

@@ -18,6 +18,7 @@ from dppl.lab.experiments.streams import Stream
 
 __all__ = ["SCHEMA", "Cell", "Experiment", "built_in_names", "load_experiment"]
 
+_BUILT_IN = resources.files("dppl.lab.experiments") / "configs"
 # Raised when cells or results change their meaning; results of different schemas are never mixed.
 SCHEMA = 1
 NATURAL = "natural"
@@ -58,7 +59,7 @@ class Cell:
         return int(self.key[:8], 16)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields, ready for JSON; what came later is left out where it is not used, so that keys stay."""
+        """Return the fields, ready for JSON; later fields are skipped where they are not used, so that keys stay."""
         fields = asdict(self)
         if self.pool is not None and not self.pool.without:
             del fields["pool"]["without"]
@@ -78,7 +79,7 @@ class Experiment:
 
     name: str  # what its results file is called by default
     config: str  # path or name by which it was loaded, as given
-    data: str | None  # folder that was given in place of the configuration's, as given
+    data: str | None  # folder that was given instead of the configuration's, as given
     about: str
     datasets: dict[tuple[str, str], DatasetSpec]  # by name and encoder
     cells: list[Cell]  # one seed after the other, so that an interrupted run has compared all methods
@@ -86,39 +87,31 @@ class Experiment:
 
 def built_in_names() -> list[str]:
     """Return the names of the configurations that come with dppl."""
-    files = (resources.files("dppl.lab.experiments") / "configs").iterdir()
-    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+    return sorted(file.name.removesuffix(".yaml") for file in _BUILT_IN.iterdir() if file.name.endswith(".yaml"))
 
 
 def load_experiment(config: str, data: Path | None = None) -> Experiment:
     """Read and check a configuration: a YAML file by its path, or a built-in one by its name.
 
-    `data` takes the place of the configuration's own folder.
+    `data` replaces the configuration's own folder.
     """
-    name, text = _text(config)
+    built_in, path = built_in_names(), Path(config)
+    file = _BUILT_IN / f"{config}.yaml" if config in built_in else path
+    if not file.is_file():
+        raise ParameterError(
+            f"CONFIG must be a YAML file or one of {', '.join(built_in)}; got {config!r}, and there is no such file."
+        )
     yaml = optional("yaml", "PyYAML", "lab")
     optional("pydantic", "pydantic", "lab")
     from dppl.lab.experiments.grid import grid  # here, because the names of cells need no pydantic
 
     try:
-        about, datasets, cells = grid(yaml.safe_load(text), data)
+        about, datasets, cells = grid(yaml.safe_load(file.read_text("utf-8")), data)
+    except UnicodeDecodeError:
+        raise InputError(f"{config} must be UTF-8 text.") from None
     except yaml.YAMLError as error:
         raise ParameterError(f"{config} must be YAML; {' '.join(str(error).split())}.") from None
     except (ParameterError, InputError) as error:
         raise type(error)(f"{config}: {error}") from None
+    name = config if config in built_in else path.stem
     return Experiment(name, config, None if data is None else str(data), about, datasets, cells)
-
-
-def _text(config: str) -> tuple[str, str]:
-    built_in = built_in_names()
-    if config in built_in:
-        return config, (resources.files("dppl.lab.experiments") / "configs" / f"{config}.yaml").read_text("utf-8")
-    path = Path(config)
-    if not path.is_file():
-        raise ParameterError(
-            f"CONFIG must be a YAML file or one of {', '.join(built_in)}; got {config!r}, and there is no such file."
-        )
-    try:
-        return path.stem, path.read_text("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{config} must be UTF-8 text.") from None

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dppl.errors import InputError
 from dppl.io import load_sample
 from dppl.lab import long_tailed
-from dppl.lab.experiments.splits import merged_classes, moved_classes, random_rows, rows_of_classes
 
-__all__ = ["Dataset", "DatasetSpec", "Examples", "Merged", "Pool", "load_dataset"]
+__all__ = ["Dataset", "DatasetSpec", "Examples", "Merged", "Pool", "load_dataset", "random_rows"]
 
 PARTS = ("train_x", "train_y", "test_x", "test_y")
 # Of a data set in one piece.
@@ -30,6 +29,30 @@ WRONG = ("permuted", "half")
 SAMPLE = "sample"
 
 
+def random_rows(n: int, size: int, seed: int) -> NDArray[np.int64]:
+    """Choose `size` of `n` rows without replacement.
+
+    >>> random_rows(4, 4, seed=0).tolist()
+    [0, 1, 2, 3]
+    """
+    return np.sort(np.random.default_rng(seed).choice(n, size=size, replace=False)).astype(np.int64)
+
+
+def rows_of_classes(codes: NDArray[np.intp], size: ArrayLike, seed: int) -> NDArray[np.int64]:
+    """Choose `size` rows of each class, or one size a class, without replacement; fewer are a part of more.
+
+    >>> rows = rows_of_classes(np.array([0, 1, 0, 1, 0]), 2, seed=0)
+    >>> len(rows), 1 in rows, 3 in rows
+    (4, True, True)
+    """
+    # Other random numbers than those that a long-tailed subset is drawn from.
+    order = np.random.default_rng((seed, 1)).permutation(len(codes))
+    classes = np.unique(codes)
+    sizes = np.broadcast_to(size, len(classes))
+    chosen = [order[codes[order] == code][:most] for code, most in zip(classes, sizes, strict=True)]
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """Public rows, as a configuration names them."""
@@ -37,7 +60,7 @@ class Pool:
     name: str
     first: int | None = None  # take the first so many rows of the file only
     rows: int | None = None  # of those, draw so many at random, with the seed of the run
-    without: tuple[str, ...] = ()  # leave out, before all else, rows whose line in the pool's text file is one of these
+    without: tuple[str, ...] = ()  # skip, before all else, rows whose line in the pool's text file is one of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +72,38 @@ class Examples:
     source: int | str
     # whether the examples of all classes, or of half of them, stand for another class, drawn with the seed of the run
     wrong: str | None = None
-    used: bool = True  # False takes the rows out of the private ones only: the start from zero beside one from examples
+    used: bool = True  # False only takes the rows out of the private ones, to compare a start from zero
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A task of few classes, made of all those of a data set: which go together is drawn with the seed of the run."""
+    """A task of few classes, made of all classes of a data set; which ones, is drawn with the seed of the run."""
 
     alone: int = 0  # keep so many classes, and make one of all the others
     groups: int = 0  # make so many classes of all, each of as many as the others, or of one fewer
 
     @property
     def name(self) -> str:
-        """What it is called beside the name of the data set."""
+        """What follows the name of the data set."""
         if self.alone:
             return "one class against the rest" if self.alone == 1 else f"{self.alone} classes and the rest"
         return "half of the classes against the others" if self.groups == 2 else f"{self.groups} groups of classes"
 
-    def long_tailed(self, y: NDArray[Any], ratio: float, seed: int) -> NDArray[np.int64]:
-        """Choose rows of a data set of such classes so that its largest class has `ratio` times those of its smallest.
+    def codes(self, n_classes: int, seed: int) -> NDArray[np.intp]:
+        """Give each class the number of its new one.
 
-        That is `dppl.lab.long_tailed`, but the rest of the classes stays large, and those beside it are of one size.
+        >>> [np.bincount(task.codes(9, seed=0)).tolist() for task in (Merged(alone=2), Merged(groups=2))]
+        [[1, 1, 7], [5, 4]]
+        """
+        if n_classes < max(self.alone + 1, self.groups):
+            raise InputError(f"{self.name} needs more classes than the data set has, {n_classes}.")
+        places = np.random.default_rng((seed, 4)).permutation(n_classes)
+        return np.minimum(places, self.alone) if self.alone else places % self.groups
+
+    def long_tailed(self, y: NDArray[Any], ratio: float, seed: int) -> NDArray[np.int64]:
+        """Choose rows so that the largest class has `ratio` times as many as the smallest.
+
+        That is `dppl.lab.long_tailed`, but the rest of the classes stays large, and the others have one size.
         """
         if not self.alone:
             return long_tailed(y, ratio, seed)
@@ -90,7 +124,7 @@ class DatasetSpec:
     # text files with a line for each row of a pool, where one is named
     lines: dict[str, Path] = field(default_factory=dict)
     source: str = ""  # what to tell someone who does not have the files
-    # data sets that this one joins, each with classes of its own; it has no files then
+    # data sets that this one joins, each with separate classes; it has no files then
     parts: tuple[DatasetSpec, ...] = ()
 
     def check(self) -> None:
@@ -150,18 +184,18 @@ class Dataset:
             return private, ()
         # Wrong examples: each of these classes gets the rows of another one.
         if examples.wrong is not None:
-            n_classes = len(self.classes)
-            n_moved = n_classes if examples.wrong == WRONG[0] else max(2, n_classes // 2)
-            codes = moved_classes(n_classes, n_moved, seed)[codes]
+            n_classes, moved = len(self.classes), np.arange(len(self.classes))
+            cycle = np.random.default_rng((seed, 2)).permutation(n_classes)
+            cycle = cycle if examples.wrong == WRONG[0] else cycle[: max(2, n_classes // 2)]
+            moved[cycle] = np.roll(cycle, 1)
+            codes = moved[codes]
         return private, (np.asarray(X), self.classes[codes])
 
     def merged(self, classes: Merged | None, seed: int) -> Dataset:
-        """Return the data set with its classes put together to those of a task, which are numbers, or as it is."""
+        """Return the data set with its classes merged to the classes of a task, which are numbers, or as it is."""
         if classes is None:
             return self
-        if len(self.classes) < max(classes.alone + 1, classes.groups):
-            raise InputError(f"{classes.name} needs more classes than the data set has, {len(self.classes)}.")
-        new = merged_classes(len(self.classes), classes.alone, classes.groups, seed)
+        new = classes.codes(len(self.classes), seed)
         y, y_test = (new[np.searchsorted(self.classes, labels)] for labels in (self.y, self.y_test))
         return replace(self, y=y, y_test=y_test, classes=np.unique(new), names=None)
 
@@ -173,21 +207,18 @@ class Dataset:
         return rows if pool.rows is None else np.asarray(rows[random_rows(len(rows), pool.rows, seed)])
 
     def available(self, pool: Pool) -> NDArray[Any]:
-        """Return the rows that a pool takes or draws its own from, still on disk if none are left out."""
+        """Return the rows that a pool takes, or draws from, still on disk if none are skipped."""
         rows = self.pools[pool.name]
         if pool.without:
-            rows = rows[self._kept(pool)[: pool.first]]
+            lines = self.lines[pool.name]
+            unknown = [text for text in pool.without if text not in lines]
+            if unknown:
+                raise InputError(f"public pool {pool.name!r}: no row has the line {unknown[0]!r}, which without names.")
+            rows = rows[np.flatnonzero([line not in pool.without for line in lines])[: pool.first]]
         rows = rows[: pool.first]
         if pool.rows is not None and pool.rows > len(rows):
             raise InputError(f"public pool {pool.name!r} has {len(rows)} rows; {pool.rows} were to be drawn from it.")
         return rows
-
-    def _kept(self, pool: Pool) -> NDArray[np.intp]:
-        lines = self.lines[pool.name]
-        unknown = [text for text in pool.without if text not in lines]
-        if unknown:
-            raise InputError(f"public pool {pool.name!r}: no row has the line {unknown[0]!r}, which without names.")
-        return np.flatnonzero([line not in pool.without for line in lines])
 
 
 def load_dataset(spec: DatasetSpec) -> Dataset:
@@ -241,22 +272,19 @@ def _check_labels(spec: DatasetSpec, name: str, labels: NDArray[Any], rows: NDAr
 def _joined(parts: list[Dataset]) -> Dataset:
     """Put data sets one after another; classes become numbers, and narrower rows are filled up with zeros."""
     sizes = tuple(len(part.classes) for part in parts)
-    width = max(part.X.shape[1] for part in parts)
     starts = np.cumsum((0, *sizes[:-1]))
-    several = list(zip(parts, starts, strict=True))
-    return Dataset(
-        np.concatenate([_widened(part.X, width) for part in parts]),
-        np.concatenate([start + np.searchsorted(part.classes, part.y) for part, start in several]),
-        np.concatenate([_widened(part.X_test, width) for part in parts]),
-        np.concatenate([start + np.searchsorted(part.classes, part.y_test) for part, start in several]),
-        np.arange(sum(sizes)),
-        {},
-        n_classes_of_parts=sizes,
-    )
+    width = max(part.X.shape[1] for part in parts)
 
+    def rows(name: str) -> NDArray[Any]:
+        several = [getattr(part, name) for part in parts]
+        return np.concatenate([np.pad(one, ((0, 0), (0, width - one.shape[1]))) for one in several])
 
-def _widened(rows: NDArray[Any], width: int) -> NDArray[Any]:
-    return np.pad(rows, ((0, 0), (0, width - rows.shape[1])))
+    def labels(name: str) -> NDArray[Any]:
+        several = zip(parts, starts, strict=True)
+        return np.concatenate([start + np.searchsorted(part.classes, getattr(part, name)) for part, start in several])
+
+    X, y, X_test, y_test = rows("X"), labels("y"), rows("X_test"), labels("y_test")
+    return Dataset(X, y, X_test, y_test, np.arange(sum(sizes)), {}, n_classes_of_parts=sizes)
 
 
 def _array(path: Path) -> NDArray[Any]:

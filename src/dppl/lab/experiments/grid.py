@@ -450,5 +450,15 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
     for budget, pool, trials in itertools.product(budgets, pools, dict.fromkeys((0, choice.trials))):
         # Where nothing is searched, defaults that differ from the class's own are part of the key.
         parameters = choice.parameters if trials else {**method.defaults, **choice.parameters}
-        chosen = {"examples": choice.examples, "in_all": choice.in_all}
-        yield Cell(choice.name, parameters, spec.name, spec.encoder, pool, budget, trials=trials, **chosen, **place)
+        yield Cell(
+            choice.name,
+            parameters,
+            spec.name,
+            spec.encoder,
+            pool,
+            budget,
+            trials=trials,
+            examples=choice.examples,
+            in_all=choice.in_all,
+            **place,
+        )

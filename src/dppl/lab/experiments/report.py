@@ -28,7 +28,7 @@ from dppl.lab.experiments.names import AT_DELTA, TUNED, place_of, series_name
 from dppl.lab.experiments.rendering import Part, Picture, slug, table, to_markdown
 from dppl.lab.experiments.results import DONE, Result, read_results
 from dppl.lab.experiments.stream_report import stream_parts
-from dppl.lab.experiments.tables import metric_tables, sizes_and_times, winners
+from dppl.lab.experiments.tables import metric_tables, sizes_and_times
 
 __all__ = ["write_report"]
 
@@ -129,7 +129,6 @@ def _single_fits(done: list[Result]) -> Iterator[Part]:
     if not done:
         return
     rows = frame(done)
-    yield from winners(rows)
     for task, group in by(rows, "dataset", "encoder"):
         yield f"## {', '.join(task)}"
         yield from _accuracies(task, group)

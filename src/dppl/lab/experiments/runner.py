@@ -18,7 +18,7 @@ from dppl.lab.experiments.config import Cell, Experiment
 from dppl.lab.experiments.datasets import DatasetSpec
 from dppl.lab.experiments.results import DONE, Result, ResultsFile
 
-__all__ = ["Summary", "default_jobs", "run_experiment"]
+__all__ = ["Summary", "run_experiment"]
 
 _Specs = Mapping[tuple[str, str], DatasetSpec]
 
@@ -35,11 +35,6 @@ class Summary:
     failed: int
 
 
-def default_jobs() -> int:
-    """Return one process less than there are cores, at least one."""
-    return max(1, (os.cpu_count() or 1) - 1)
-
-
 def run_experiment(
     experiment: Experiment,
     path: str | os.PathLike[str],
@@ -50,12 +45,12 @@ def run_experiment(
 ) -> Summary:
     """Compute the cells that the results file does not have yet.
 
-    `jobs` are processes of one BLAS thread each. `finished` is told of each result when it is on disk, where Ctrl-C
-    leaves it.
+    `jobs` are processes of one BLAS thread each; None is one fewer than there are cores. `finished` gets each result
+    when it is on disk, where Ctrl-C leaves it.
 
     Cells that failed before are tried again; a cell that fails, or whose process dies, is recorded and stops no other.
     """
-    jobs = default_jobs() if jobs is None else jobs
+    jobs = max(1, (os.cpu_count() or 1) - 1) if jobs is None else jobs
     _validate.positive_integer(jobs=jobs)
     with ResultsFile(path) as results:
         # A cell is known by its key, whatever the configuration's name or order.
@@ -98,14 +93,14 @@ class _Worker:
     """
 
     def __init__(self, datasets: _Specs) -> None:
-        self._datasets = datasets
+        self._datasets = dict(datasets)
         self.cell: Cell | None = None
         self._start()
 
     def _start(self) -> None:
         self.connection, theirs = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=_serve, args=(theirs, dict(self._datasets)), daemon=True)
-        # They ignore SIGINT, which the runner handles for all. Signals can be set in the main thread alone.
+        self._process = _SPAWN.Process(target=_serve, args=(theirs, self._datasets), daemon=True)
+        # It ignores SIGINT, which the runner handles for all. Signals can be set in the main thread alone.
         in_main = threading.current_thread() is threading.main_thread()
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
         self._process.start()
@@ -124,9 +119,8 @@ class _Worker:
             result: Result = self.connection.recv()
         except (EOFError, OSError):
             self.stop()
-            result = failure(
-                self.cell, "WorkerDied", f"the process ended with code {self._process.exitcode}; was memory short?"
-            )
+            code = self._process.exitcode
+            result = failure(self.cell, "WorkerDied", f"the process ended with code {code}; was memory short?")
             self._start()
         self.cell = None
         return result

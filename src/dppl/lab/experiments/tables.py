@@ -1,4 +1,4 @@
-"""The tables of a report: winners, means over seeds, sizes and times."""
+"""The tables of a report: means over seeds, sizes and times."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dppl.lab.experiments.figures import Line
 from dppl.lab.experiments.frame import Frame, by, lines, ratios
 from dppl.lab.experiments.names import nine_digits
 from dppl.lab.experiments.rendering import table
-from dppl.metrics import difference_error, is_ahead
+from dppl.metrics import difference_error
 
-__all__ = ["costs", "metric_tables", "sizes_and_times", "time", "winners"]
+__all__ = ["costs", "metric_tables", "sizes_and_times", "time"]
 
 _NONE = "–"
 _MEANS = "Means over seeds, ± their standard deviation."
@@ -23,54 +23,6 @@ _BOLD = (
     "Bold: the best private method of a column, not counting tuned ones, and all that are within two standard errors "
     f"of the difference, or within {_ALIKE:g}."
 )
-
-
-def winners(rows: Frame) -> Iterator[str]:
-    """Name the best private method of each setting, wrong examples aside: one table for all data sets."""
-    rows = rows[rows["wrong"] == ""]
-    names = list(ratios(rows))
-    yield "## Winner per setting and budget"
-    yield table(
-        "Best private method by mean balanced test accuracy.",
-        "Among methods under add-remove with nothing tuned on private records. A winner is named with its mean and, in "
-        "brackets, how far the next one is behind, ± the standard error of that difference; none where it is below two "
-        "standard errors, or known from one seed alone. Chosen by looking at test records, so no guarantee covers a "
-        "choice by this table.",
-        ("data set", "encoder", "budget", *names),
-        [
-            (*task, budget, *(_winner(ratios(group).get(name), mu) for name in names))
-            for task, group in by(rows, "dataset", "encoder")
-            for mu, budget in _budgets(group).items()
-        ],
-    )
-
-
-def _winner(rows: Frame | None, mu: float) -> str:
-    if rows is None:
-        return _NONE
-    # Methods under replace-one make another promise, so they cannot win.
-    ranked = _best(lines(rows[rows["adjacency"] == "add-remove"], name=_label(rows)), mu)
-    if not ranked:
-        return _NONE
-    (first, value), *others = ranked
-    text = f"{first.label} {value:.3f}"
-    if not others:
-        return text
-    second, next_value = others[0]
-    error = difference_error(first.values[mu], second.values[mu])
-    margin = f"+{value - next_value:.3f}" + ("" if error is None else f" ± {error:.3f}")
-    if all(is_ahead(first.values[mu], other.values[mu]) for other, _ in others):
-        return f"{text} ({margin})"
-    return f"none: {text} ({margin} to {second.label})"
-
-
-def _best(several: Sequence[Line], mu: float) -> list[tuple[Line, float]]:
-    """Return the private lines that have a value at mu, with their means to three digits, the best first.
-
-    Tuned ones are skipped: they saw the private data once more than their budget says.
-    """
-    there = [one for one in several if one.private and not one.tuned and mu in one.values]
-    return sorted([(one, round(fmean(one.values[mu]), 3)) for one in there], key=lambda item: -item[1])
 
 
 def metric_tables(task: tuple[str, ...], rows: Frame, metric: str, title: str, *, bold: bool = True) -> Iterator[str]:
@@ -101,8 +53,12 @@ def metric_tables(task: tuple[str, ...], rows: Frame, metric: str, title: str, *
 
 
 def _leading(several: Sequence[Line], mu: float) -> Iterator[Line]:
-    """Yield the best private line, and those that it is not clearly ahead of."""
-    ranked = [one for one, _ in _best(several, mu)]
+    """Yield the best private line, and those that it is not clearly ahead of.
+
+    Tuned ones do not count: they saw the private data once more than their budget says.
+    """
+    there = [one for one in several if one.private and not one.tuned and mu in one.values]
+    ranked = sorted(there, key=lambda one: -round(fmean(one.values[mu]), 3))
     for one in ranked:
         first, values = ranked[0].values[mu], one.values[mu]
         error = difference_error(first, values) or 0.0

@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dppl._optional import optional
 from dppl.lab.experiments.config import Cell
 from dppl.lab.experiments.methods import Method, Range
-from dppl.lab.experiments.splits import validation_split
 from dppl.metrics import balanced_accuracy
 
 __all__ = ["tune"]
@@ -34,8 +34,10 @@ def tune(
     """
     optuna = optional("optuna", "Optuna", "lab")
     optuna.logging.set_verbosity(logging.WARNING)
-    # The split is by the cell's seed, and the same for every trial.
-    fitting, held_out = validation_split(len(y), _VALIDATION_SHARE, cell.seed)
+    # The split is by the cell's seed, and the same for every trial; each part has a record at least.
+    order = np.random.default_rng(cell.seed).permutation(len(y))
+    size = min(max(1, round(_VALIDATION_SHARE * len(y))), len(y) - 1)
+    fitting, held_out = np.sort(order[size:]), np.sort(order[:size])
     free = {name: axis for name, axis in method.space.items() if name not in cell.parameters}
 
     def score(settings: Mapping[str, Any], noise_seed: int) -> float:
