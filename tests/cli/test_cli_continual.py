@@ -1,8 +1,6 @@
 """`dppl bench` of streams: what it prints, where results go, and what it says about bad input."""
 
-import itertools
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -186,14 +184,3 @@ def test_cells_that_failed_say_so_with_their_label(cells, capsys):
     assert shown.count("FAILED E: a b") == len(cells)
     assert all(series_name(cell.to_dict()) in shown for cell in cells)
     assert "FullDataContinual, the budget for all tasks together blobs, none, 3 tasks, shuffled, IR = 1" in shown
-
-
-def test_piped_output_says_every_ten_seconds_how_much_time_is_left(cells, capsys, monkeypatch):
-    clock = itertools.count(step=4.0)
-    monkeypatch.setattr("dppl.lab.commands.bench.time", SimpleNamespace(monotonic=lambda: next(clock)))
-    view = _View()
-    view.started(cells[:8])
-    for cell in cells[:8]:
-        view.finished(finished(cell))
-    told = [line for line in capsys.readouterr().err.splitlines() if "left" in line]
-    assert told == ["37 % of 8 cells, 0.25/s, about 0:00:20 left", "75 % of 8 cells, 0.25/s, about 0:00:08 left"]

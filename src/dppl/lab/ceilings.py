@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,10 +29,6 @@ class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         ----------
         X : array-like of shape (n_records, n_features)
         y : array-like of shape (n_records,)
-
-        Returns
-        -------
-        self
         """
         rows, labels = validate_data(self, X, y, dtype=np.float64)  # sums of float16 would lose most records
         check_classification_targets(labels)
@@ -47,13 +44,6 @@ class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return np.asarray(self.model_.predict(normalize(validate_data(self, X, reset=False, dtype=np.float64))))
 
 
-class NonPrivateNearestMean(NonPrivateClassifier):
-    """NOT PRIVATE. The class whose mean unit row has the largest cosine similarity."""
-
-    def _classifier(self) -> Any:
-        return _NearestDirection()
-
-
 class _NearestDirection:
     """The class whose sum of unit rows has the largest cosine similarity."""
 
@@ -66,11 +56,16 @@ class _NearestDirection:
         return np.asarray(self.classes_[(rows @ self.directions_.T).argmax(axis=1)])
 
 
+class NonPrivateNearestMean(NonPrivateClassifier):
+    """NOT PRIVATE. The class whose mean unit row has the largest cosine similarity."""
+
+    _classifier = staticmethod(_NearestDirection)
+
+
 class NonPrivateLDA(NonPrivateClassifier):
     """NOT PRIVATE. Linear discriminant analysis with a covariance shrunk by Ledoit and Wolf's rule."""
 
-    def _classifier(self) -> Any:
-        return LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+    _classifier = staticmethod(partial(LinearDiscriminantAnalysis, solver="lsqr", shrinkage="auto"))
 
 
 class NonPrivateLogisticRegression(NonPrivateClassifier):

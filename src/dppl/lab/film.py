@@ -81,12 +81,8 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Trained weights of each task. Safe to publish.
     allowed_ : ndarray of shape (n_classes, n_tasks), bool
         Which classes each task may hold: public. A head speaks for these alone.
-    n_tasks_ : int
-        Number of tasks so far.
-    classes_ : ndarray of shape (n_classes,)
-        The sorted class list.
-    guarantee_ : Guarantee
-        What is promised of all models together. ``print(model.guarantee_)``.
+    n_tasks_, classes_, guarantee_
+        The number of tasks so far, the sorted class list, and the guarantee of all models.
 
     Notes
     -----

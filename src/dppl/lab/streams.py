@@ -102,15 +102,15 @@ def average_accuracy(accuracies: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def forgetting(accuracies: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how much lower accuracies on earlier tasks are than they once were, after each task.
+    """Return how much lower accuracies on earlier tasks are than they once were, after each task; 0 after the first.
 
-    For an earlier task i that is the largest a(s, i) after the tasks s from i to t - 1, minus a(t, i); it is averaged
-    over all i before t. The maximum leaves the current task out, so forgetting is negative where a task's accuracy
-    rises above all it was before. After the first task there is nothing to forget.
+    For an earlier task i that is the largest a(s, i) after the tasks s from i to t - 1, minus a(t, i), averaged over
+    all i before t. The maximum does not include the current task, so forgetting is negative where an accuracy rises
+    above all it was before.
 
     >>> forgetting(np.array([[0.9, 0.0], [0.5, 0.7]])).tolist()
     [0.0, 0.4]
     """
     a = accuracies
     lost = [[a[i:t, i].max() - a[t, i] for i in range(t)] for t in range(len(a))]
-    return np.array([np.mean(of_task) if of_task else 0.0 for of_task in lost])
+    return np.array([np.mean(task) if task else 0.0 for task in lost])

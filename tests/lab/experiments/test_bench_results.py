@@ -101,7 +101,8 @@ def test_a_second_runner_is_locked_out_until_the_first_is_gone(path):
         with pytest.raises(InputError, match="in use by another run"):
             ResultsFile(path)
         assert len(read_results(path)) == 2  # a report may look on
-    ResultsFile(path).close()
+    with ResultsFile(path):
+        pass
 
 
 def test_no_results_file_is_said_so(tmp_path):

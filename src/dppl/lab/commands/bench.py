@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from datetime import timedelta
 from pathlib import Path
 
 import typer
@@ -27,8 +25,6 @@ from dppl.lab.experiments.results import (
 from dppl.lab.experiments.runner import run_experiment
 
 _CELLS_FAILED = 6
-# Seconds between two lines that say how much time is left.
-_EVERY = 10.0
 
 
 @request()
@@ -129,25 +125,16 @@ def _report(results: Path, out: Path | None) -> None:
 
 
 class _View:
-    """Prints a line for each cell, and now and then how much time is left."""
+    """Prints a line for each cell."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    count = total = 0
 
     def started(self, cells: list[Cell]) -> None:
         self.total = len(cells)
-        self._start = self._last = time.monotonic()
 
     def finished(self, result: Result) -> None:
         self.count += 1
         typer.echo(f"{self.count}/{self.total}  {_line(result)}", err=True)
-        now = time.monotonic()
-        if now - self._last >= _EVERY and self.count < self.total:
-            self._last = now
-            rate = self.count / (now - self._start)
-            rest = timedelta(seconds=round((self.total - self.count) / rate))
-            share = 100 * self.count // self.total
-            typer.echo(f"{share} % of {self.total} cells, {rate:.3g}/s, about {rest} left", err=True)
 
 
 def _line(result: Result) -> str:

@@ -218,11 +218,8 @@ def _axes(n_panels: int, labels: Sequence[str]) -> tuple[Figure, list[Any]]:
 
 
 def _entry_width(labels: Iterable[str]) -> float:
-    """Bound the width of a legend's entry, in inches, by the longest label.
-
-    A letter is on average narrower than two thirds of the font size; a line and the gaps around it take seven and a
-    half.
-    """
+    """Bound the width of a legend's entry, in inches, by the longest label."""
+    # A letter is on average narrower than two thirds of the font size; a line and its gaps take seven and a half.
     return _FONT_SIZE / 72 * (7.5 + 0.62 * max(map(len, labels), default=0))
 
 

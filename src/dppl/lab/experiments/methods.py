@@ -70,20 +70,18 @@ class Method:
             given = {"budget": budget, "classes": classes, "public": public, "random_state": random_state}
         return self._load()(**given, **self.fixed).set_params(**parameters)
 
-    def needs_public(self, parameters: Mapping[str, Any]) -> bool:
-        """Tell whether a fit with these parameters is impossible without public rows."""
-        return self._depends_on(PublicValues(), parameters)
+    def uses_public(self, parameters: Mapping[str, Any], rows: PublicValues = _PUBLIC_ROWS) -> bool:
+        """Return whether a fit with these parameters reads public rows where there are some."""
+        rows = rows if self.public else PublicValues()
+        return self.private and bool(self.build(None, None, 0, parameters)._uses_public_rows(rows))
 
-    def uses_public(self, parameters: Mapping[str, Any]) -> bool:
-        """Tell whether a fit with these parameters reads public rows where there are some."""
-        return self._depends_on(_PUBLIC_ROWS if self.public else PublicValues(), parameters)
+    def needs_public(self, parameters: Mapping[str, Any]) -> bool:
+        """Return whether a fit with these parameters is impossible without public rows."""
+        return self.uses_public(parameters, PublicValues())
 
     def overlaps(self, parameters: Mapping[str, Any]) -> bool:
-        """Tell whether tasks of a stream may share records with these parameters, so that their costs add up."""
+        """Return whether tasks of a stream may share records with these parameters, so that their costs add up."""
         return bool(parameters.get("tasks", getattr(self._load(), "tasks", "disjoint")) == "overlapping")
-
-    def _depends_on(self, public: PublicValues, parameters: Mapping[str, Any]) -> bool:
-        return self.private and bool(self.build(None, None, 0, parameters)._uses_public_rows(public))
 
     def _load(self) -> Any:
         return BY_NAME[self.estimator].load() if self.private else getattr(lab, self.estimator)
@@ -155,19 +153,17 @@ def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] 
     'Softmax prototypes, from 5 examples a class, half of them wrong'
     """
     # K has its place within the name; all other parameters follow in brackets.
-    rest = dict(parameters)
-    text = ALL_METHODS[name].label
+    rest, text = dict(parameters), ALL_METHODS[name].label
     if name == "public-topk" and "n_prototypes" in rest:
         text = text.replace("top-K", f"top-{rest.pop('n_prototypes')}")
-    details = ", ".join(f"{key.rpartition('__')[2]} {value}" for key, value in sorted(rest.items()))
-    return (f"{text} ({details})" if details else text) + _examples_name(**examples or {})
-
-
-def _examples_name(source: int | str | None = None, wrong: str | None = None, used: bool = True) -> str:
-    if source is None:
-        return ""
-    plural = "" if source == 1 else "s"
-    if not used:
-        return f", {source} row{plural} a class left out"
+    details = [f"{key.rpartition('__')[2]} {value}" for key, value in sorted(rest.items())]
+    if details:
+        text += f" ({', '.join(details)})"
+    if examples is None or examples["source"] is None:
+        return text
+    source, plural = examples["source"], "" if examples["source"] == 1 else "s"
+    if not examples.get("used", True):
+        return f"{text}, {source} row{plural} a class left out"
     what = source if isinstance(source, str) else f"{source} example{plural} a class"
-    return f", from {what}" + {None: "", "permuted": ", permuted", "half": ", half of them wrong"}[wrong]
+    wrong = {None: "", "permuted": ", permuted", "half": ", half of them wrong"}[examples.get("wrong")]
+    return f"{text}, from {what}{wrong}"

@@ -33,6 +33,16 @@ from dppl.lab.experiments.tables import metric_tables, sizes_and_times
 __all__ = ["write_report"]
 
 _TITLE, _MARKDOWN = "Private classifiers compared", "report.md"
+_EXPERIMENTS = (
+    "**These are experiments.** Accuracies are measured on test records and by seeded runs; no guarantee covers the "
+    "numbers themselves."
+)
+_REFERENCES = " “Not private” marks references without any guarantee."
+_BUDGETS = (
+    f"Budgets are placed by mu of Gaussian DP; the {AT_DELTA} of Gaussian noise is exact and rounded up. In ρ-zCDP "
+    "mu = sqrt(2ρ), which is e on the x-axis of the DPPL papers' figures. An approximate budget stands at the mu "
+    "of the Gaussian noise that it allows; a pure one allows none and stands at the sqrt(2ρ) that it implies."
+)
 _TUNED_NOTE = (
     f" Rows and dashed lines marked “{TUNED}” used hyper-parameters that were chosen by looking at private records; "
     "all others use defaults, which the guarantee covers."
@@ -100,29 +110,18 @@ def _head(path: Path, folder: Path, done: Sequence[Result], n_failed: int) -> It
     lines = str(path.with_suffix(".jsonl"))  # a run writes lines, even where they were packed later
     commands = [shlex.join(["dppl", "bench", *one, "--out", lines]) for one in runs]
     made = shlex.join(["dppl", "bench", str(path), "--out", str(folder)])
-    n_tuned = sum(result["tuned"] for result in done)
+    digest, n_tuned = sha256(path.read_bytes()).hexdigest()[:16], sum(result["tuned"] for result in done)
+    tuned = f", {n_tuned} of them {TUNED}" if n_tuned else ""
+    single = any("stream" not in result["cell"] for result in done)
+    reference = any(result["e"] is None for result in done)
     # Cells of one file may have been computed by several versions.
     versions = sorted({", ".join(f"{name} {version}" for name, version in r["software"].items()) for r in done})
     yield f"# {_TITLE}"
-    yield (f"Made by `{made}` from the results of {' and '.join(f'`{command}`' for command in commands)}.")
-    yield (
-        f"Results file `{path.name}`, sha256 {sha256(path.read_bytes()).hexdigest()[:16]}: {len(done)} cells done"
-        + (f", {n_tuned} of them {TUNED}" if n_tuned else "")
-        + f"; {n_failed} failed."
-    )
-    yield (
-        "**These are experiments.** Accuracies are measured on test records and by seeded runs; no guarantee covers "
-        "the numbers themselves."
-        + (_TUNED_NOTE if n_tuned else "")
-        + (" “Not private” marks references without any guarantee." if any(r["e"] is None for r in done) else "")
-    )
-    yield (
-        f"Budgets are placed by mu of Gaussian DP; the {AT_DELTA} of Gaussian noise is exact and rounded up. In ρ-zCDP "
-        "mu = sqrt(2ρ), which is e on the x-axis of the DPPL papers' figures. An approximate budget stands at the mu "
-        "of the Gaussian noise that it allows; a pure one allows none and stands at the sqrt(2ρ) that it implies."
-        + ("" if all("stream" in result["cell"] for result in done) else _NOTIONS)
-    )
-    yield (f"Software: {'; '.join(versions)}.")
+    yield f"Made by `{made}` from the results of {' and '.join(f'`{command}`' for command in commands)}."
+    yield f"Results file `{path.name}`, sha256 {digest}: {len(done)} cells done{tuned}; {n_failed} failed."
+    yield _EXPERIMENTS + _TUNED_NOTE * bool(n_tuned) + _REFERENCES * reference
+    yield _BUDGETS + _NOTIONS * single
+    yield f"Software: {'; '.join(versions)}."
 
 
 def _single_fits(done: list[Result]) -> Iterator[Part]:

@@ -70,16 +70,12 @@ class ResultsFile:
             self._sync()
         self.results.append(result)
 
-    def close(self) -> None:
-        """Give the file free."""
-        with named(self.path):  # closing writes what could not be written before
-            self._stack.close()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        with named(self.path):  # closing writes what could not be written before
+            self._stack.close()
 
     def _sync(self) -> None:
         self._file.flush()
