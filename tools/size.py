@@ -16,7 +16,7 @@ BUDGET = {
     "finetune": 2004,
     "io": 3313,
     "kernel": 6250,
-    "lab": 5592,
+    "lab": 5080,
     "planning": 482,
     "prototypes": 1214,
     "serve": 1090,

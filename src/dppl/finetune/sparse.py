@@ -90,7 +90,7 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         Records that are computed at once. With 1 each is computed by itself, in more time; with more, kernels may round
         a record differently in other company, as the statement says.
     unknown_labels : {"error", "ignore", "strict"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
+        What to do with a label outside `classes`: stop without showing it, or skip the record silently.
         ``"strict"`` stops before anything is charged, also if a record holds a number that is not finite. That it did
         not stop is one bit about the records, which the guarantee names as not covered.
     random_state : int, default=None

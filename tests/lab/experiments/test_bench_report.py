@@ -249,11 +249,6 @@ def test_examples_alone_are_a_dashed_line_and_a_column(report, drawn):
     assert ">Softmax prototypes, from 5 examples a class (no public rows), mu = 0<" in figure
 
 
-def test_wrong_examples_win_nothing(report):
-    _, text = report([record("softmax", 0.6, examples=Examples(5, "half")), record("mean", 0.5)])
-    assert "| DPPL-Mean 0.500 |" in text
-
-
 def test_pools_are_compared_only_where_one_method_read_several(report):
     folder, _ = report([record("public", pool=NEAR), record("softmax", pool=FAR)])
     assert not list(folder.glob("pools-*"))
