@@ -129,7 +129,8 @@ def test_only_one_module_draws_noise():
         "_files.py",  # names of temporary files
         "io/sample.py",  # the fixed split of the sample
         "finetune/augmentation.py",  # what an augmentation draws, from bits of the first
-        "lab/experiments/splits.py",  # validation parts and subsets of public rows
+        "lab/experiments/datasets.py",  # subsets of evaluation data and of public rows
+        "lab/experiments/tuning.py",  # validation parts
         "lab/longtail.py",  # subsets of evaluation data
         "lab/streams.py",  # the order of public classes, and streams of evaluation data
     }

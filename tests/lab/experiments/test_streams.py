@@ -102,7 +102,7 @@ def forgetful(monkeypatch, tmp_path):
     def compute(stream):
         cell = Cell("Forgetful", {}, "onehot", "none", None, None, "natural", 0, stream=stream)
         spec = SimpleNamespace(name="onehot", encoder="none")
-        monkeypatch.setattr("dppl.lab.experiments.cells._cached", lambda _: Dataset(*parts, np.arange(3), {}))
+        monkeypatch.setattr("dppl.lab.experiments.cells._loaded", lambda _: Dataset(*parts, np.arange(3), {}))
         parts = [np.load(folder / f"{part}.npy") for part in ("train_x", "train_y", "test_x", "test_y")]
         return run_cell(cell, {("onehot", "none"): spec}), models
 
