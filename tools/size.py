@@ -7,7 +7,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
     ".": 1690,
-    "audit": 702,
+    "audit": 697,
     "cli": 3338,
     "continual": 1279,
     "encoders": 2068,
@@ -17,10 +17,10 @@ BUDGET = {
     "io": 3313,
     "kernel": 6250,
     "lab": 5080,
-    "planning": 482,
+    "planning": 479,
     "prototypes": 1214,
-    "serve": 1090,
-    "statement": 1055,
+    "serve": 1067,
+    "statement": 1045,
     "training": 872,
 }
 

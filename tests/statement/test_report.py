@@ -348,8 +348,8 @@ def test_a_class_without_records_has_no_accuracy():
 @loop(
     "text, message",
     [
-        ("[1, 2]", "does not hold what"),
-        ('{"a": 1}', "does not hold what"),
+        ("[1, 2]", "lacks a field"),
+        ('{"a": 1}', "lacks a field"),
         ("label\n", "does not hold what"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
@@ -18,10 +18,9 @@ from dppl.audit.canaries import Canary, Likelihood, Records, Selected, neighbour
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee
-from dppl.testing import Asked, recorded
+from dppl.testing import recorded
 
 Float: TypeAlias = NDArray[np.float64]
-Advance: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +106,7 @@ def audit(
     runs: int,
     confidence: float = 0.95,
     delta: float | None = None,
-    progress: Advance | None = None,
+    progress: Callable[[], None] | None = None,
 ) -> AuditResult:
     """Fit an estimator many times with and without a canary, and bound its privacy loss from below.
 
@@ -160,7 +159,7 @@ def audit(
             # A copy of the unfitted template: no run sees what another left behind.
             model = copy(template).fit(rows.view(), labels, **groups)
         guarantees[:] = [model.guarantee_]
-        return _statistic(canary, model, asked)
+        return canary.statistic(asked if isinstance(canary.statistic, Likelihood | Selected) else model)
 
     samples, seconds = _sample(release, runs, progress)
     (guarantee,) = guarantees
@@ -178,7 +177,9 @@ def audit_release(
     return _compare(samples, claim, None, confidence, method="release", seconds=seconds)
 
 
-def _sample(release: Callable[[bool], float], runs: int, progress: Advance | None) -> tuple[tuple[Float, Float], float]:
+def _sample(
+    release: Callable[[bool], float], runs: int, progress: Callable[[], None] | None
+) -> tuple[tuple[Float, Float], float]:
     """Return the statistic of all runs with and without the canary, and the seconds that they took."""
     _validate.positive_integer(runs=runs)
     if runs < 2:
@@ -227,9 +228,3 @@ def _claim(guarantee: Guarantee, delta: float | None) -> Budget:
     if mu is not None and not any("epsilon" in release.cost for release in guarantee.releases):
         return GaussianDP(mu)
     return guarantee.budget if delta is None else ApproxDP(guarantee.epsilon(delta), delta)
-
-
-def _statistic(canary: Canary, model: EmbeddingClassifier, asked: Sequence[Asked]) -> float:
-    if isinstance(canary.statistic, Likelihood | Selected):
-        return canary.statistic(asked)
-    return canary.statistic(model)

@@ -22,12 +22,9 @@ from dppl.kernel.privacy.composition import total_epsilon, total_mu, total_rho
 from dppl.planning import model
 from dppl.planning.model import LAWS, NAMED, Law
 
-__all__ = ["BudgetPlan", "ClassExpectation", "Gain", "plan_budget"]
-
 Float = NDArray[np.float64]
 Found: TypeAlias = Literal["yes", "in part", "no"]
 Describe: TypeAlias = Literal["none", "names"]
-DESCRIBE: tuple[Describe, ...] = get_args(Describe)
 
 # Numbers of features of encoders that dppl knows by name.
 FEATURES = {"minilm": 384, "all-MiniLM-L6-v2": 384} | {name: preset.dimension for name, preset in PRESETS.items()}
@@ -217,7 +214,7 @@ def plan_budget(
         if ceiling <= 1 / n_classes:
             raise ParameterError(f"must be above chance, {1 / n_classes:.3g}; got {ceiling!r}.", parameter="ceiling")
     _validate.one_of(("auto", *BY_METHOD), method=method)
-    _validate.one_of(DESCRIBE, describe=describe)
+    _validate.one_of(get_args(Describe), describe=describe)
     chosen = method_for(budget) if method == "auto" else method
     if isinstance(budget, PureDP) and not BY_METHOD[chosen].pure:
         raise BudgetError(

@@ -29,8 +29,6 @@ from dppl.serve.limits import Limits, RequestError
 from dppl.serve.models import Served
 from dppl.serve.requests import Health, ModelAnswer, Prediction, Predictions, Problem, read_json, request_model
 
-__all__ = ["build"]
-
 # A body is read to this many times its limit, so that a client that sends too much reads why it is refused.
 _DRAINED = 4
 

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from dppl.encoders import Encoder
 
-__all__ = ["Batches"]
-
 _Row = NDArray[np.float32] | None
 
 

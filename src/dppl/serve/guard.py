@@ -24,8 +24,6 @@ from dppl.serve.limits import RequestError
 from dppl.serve.logs import log_event
 from dppl.serve.requests import FIELDS, too_many_items
 
-__all__ = ["EXPECTED", "Guard", "problem"]
-
 # Errors that are answers; whatever else is raised is a bug.
 EXPECTED = (RequestError, ValidationError, RequestValidationError, HTTPException, ClientDisconnect)
 

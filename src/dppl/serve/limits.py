@@ -9,8 +9,6 @@ from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.io.decoding import MOST_PIXELS
 
-__all__ = ["Limits", "RequestError"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TextIO
 
-__all__ = ["json_lines", "log_event"]
-
 _LOG = logging.getLogger("dppl.serve")
 # Of the server the text that its programmers wrote is shown, and of other libraries only that they said something:
 # arguments and tracebacks may quote a request, and so may formatted texts.

@@ -28,8 +28,6 @@ from dppl.serve.requests import ModelAnswer, Nearest, Prediction, Probability
 from dppl.statement import model_card, words
 from dppl.training.classifier import encoder_of_model
 
-__all__ = ["Served", "open_model"]
-
 _Rows = NDArray[Any]
 
 

@@ -21,21 +21,6 @@ from pydantic_core import PydanticCustomError
 
 from dppl.serve.limits import Limits, RequestError
 
-__all__ = [
-    "FIELDS",
-    "Health",
-    "ModelAnswer",
-    "Nearest",
-    "Prediction",
-    "PredictionRequest",
-    "Predictions",
-    "Probability",
-    "Problem",
-    "read_json",
-    "request_model",
-    "too_many_items",
-]
-
 Kind = Literal["embeddings", "texts", "images"]
 FIELDS = (*get_args(Kind), "model", "top", "nearest", "probabilities")
 

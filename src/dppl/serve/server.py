@@ -17,8 +17,6 @@ from dppl.serve.limits import Limits
 from dppl.serve.logs import json_lines, log_event
 from dppl.serve.models import Served
 
-__all__ = ["application", "listen", "read_token", "serve"]
-
 _SHORTEST = 16  # characters of a token
 _ENVIRONMENT = "env:"
 

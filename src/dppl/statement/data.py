@@ -23,8 +23,6 @@ from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.statement import words
 
-__all__ = ["FORMAT", "account_of", "content", "describe", "scheme_of", "task_of", "uri_of"]
-
 FORMAT = 1
 # False-positive rates of the trade-off curve: evenly, and for rare false alarms on a logarithmic scale.
 _EVENLY = [place / 50 for place in range(1, 50)]

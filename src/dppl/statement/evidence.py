@@ -13,8 +13,6 @@ from typing import Any
 from dppl.errors import InputError
 from dppl.metrics import minority_classes
 
-__all__ = ["evaluation_of", "read_evaluation"]
-
 _NUMBERS = ("n", "n_unknown_labels", "n_unusable", "accuracy", "balanced_accuracy", "minority_accuracy", "chance")
 
 
@@ -23,11 +21,9 @@ def read_evaluation(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"there is no results file {path}; `dppl evaluate --json` writes one.")
     try:
-        content = json.loads(path.read_bytes())
+        content: dict[str, Any] = json.loads(path.read_bytes())
     except ValueError:
-        content = None
-    if not isinstance(content, dict) or "per_class" not in content:
-        raise InputError(f"{path} does not hold what `dppl evaluate --json` writes.")
+        raise InputError(f"{path} does not hold what `dppl evaluate --json` writes.") from None
     return content
 
 

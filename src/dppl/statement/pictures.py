@@ -15,8 +15,6 @@ from dppl.io import Source
 from dppl.io.decoding import decode, quiet
 from dppl.io.records import BadRecord
 
-__all__ = ["gallery_of", "selected_items"]
-
 # Pixels of an image's longer side, letters of a text, and bytes of all items, so that a page stays small.
 _TILE, _LETTERS, _MOST_BYTES = 96, 400, 100_000
 
@@ -62,7 +60,7 @@ def gallery_of(selected: Sequence[tuple[str, Sequence[tuple[str, Any]]]], kind: 
     rows: list[dict[str, Any]] = []
     left = _MOST_BYTES
     for name, several in selected:
-        items = [{"id": one, kind: _jpeg(item) if kind == "image" else _clipped(item)} for one, item in several]
+        items = [{"id": one, kind: _jpeg(item) if kind == "image" else _line(item)} for one, item in several]
         # At least one class is shown, however large its items are.
         left -= sum(len(one[kind].encode("utf-8")) for one in items)
         if left < 0 and rows:
@@ -71,7 +69,7 @@ def gallery_of(selected: Sequence[tuple[str, Sequence[tuple[str, Any]]]], kind: 
     return {"kind": kind, "classes": rows, "n_left_out": len(selected) - len(rows)}
 
 
-def _clipped(text: str) -> str:
+def _line(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LETTERS else line[: _LETTERS - 1] + "…"
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from dppl.statement.rendering import at_most
 
-__all__ = ["view"]
-
 _MATRIX = 20  # classes in the confusion matrix
 _DECADES = 4  # of the logarithmic scale of false alarms
 
