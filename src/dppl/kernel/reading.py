@@ -161,7 +161,9 @@ def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
     if given.dtype.kind in "fu":  # no file distinguishes larger integers
         fits = np.isfinite(given).all() and not (given.dtype.kind == "u" and given.max() > np.iinfo(np.int64).max)
     if not fits:
-        raise ParameterError(f"classes must be texts or finite numbers of 64 bits, of one kind; got {given.dtype}.")
+        raise ParameterError(
+            f"classes must be texts or finite numbers, integers of 64 bits with a sign; got {given.dtype}."
+        )
     if any(re.search("[\0\ud800-\udfff]", text) for text in texts):
         raise ParameterError("classes must be texts without NUL and lone surrogates, which no file can hold.")
     repeated = {key for key, times in Counter(_key(label) for label in given.tolist()).items() if times > 1}
