@@ -51,8 +51,8 @@ class AdaMix(GradientClassifier):
     AdaMix trains networks, by its abstract: on few public examples first, and then adaptively on private and public
     data. This is an adaptation to one linear layer. All records take part in every step, and an example counts as ten
     of them. The start is a ridge regression, with zero weights for classes without an example. The norm of a gradient
-    is that of its residual, as rows have norm 1. The subspace is one of features: a gradient is the outer product of a
-    residual and a row, so the right singular vectors of all examples' gradients, one below the other, are those of the
+    is its residual's, as rows have norm 1. The subspace is one of features: a gradient is the outer product of a
+    residual and a row, so all examples' stacked gradients have the right singular vectors of the
     rows, each as long as its residual. The span of whole gradients would let weights move along examples alone. With
     few examples the subspace is small and costs accuracy, which ``n_components="all"`` keeps.
 
@@ -108,7 +108,7 @@ class AdaMix(GradientClassifier):
         }
 
     def learn(self, measure: Measure, setting: Setting) -> None:
-        """Start from the classifier of the examples, and take steps along projected gradients beside theirs."""
+        """Start from the classifier of the examples, and take steps along projected gradients next to theirs."""
         examples, n_classes = setting.public.examples, setting.n_classes
         assert examples is not None  # measurements saw to that
         features = setting.lattice.features(examples.rows).astype(np.float64)

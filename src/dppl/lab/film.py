@@ -89,7 +89,7 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     **Privacy.** Unit: one record; with ``tasks="overlapping"`` a person with at most one record in each task.
     Relation: add one record to one task, or remove it from one; or that in several tasks. Released: for every task
     the sums of clipped gradients of all steps, as by `SparseFinetuner`, at the full budget; all models in between
-    may be published. Sensitivity: that of `SparseFinetuner` for the task that holds the record, and nothing for all
+    may be published. Sensitivity: as for `SparseFinetuner` for the task that holds the record, and nothing for all
     others, which start from the public network. Public inputs: `module`, `classes`, `task_classes`, the boundaries
     and the order of tasks, all parameters, the shape of a record. Not covered: records or persons in several tasks
     that are called disjoint, whose costs add up; boundaries set by private counts; skipping a task because it is

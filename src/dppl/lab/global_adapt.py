@@ -40,7 +40,7 @@ class GlobalAdapt(GradientClassifier):
 
     Notes
     -----
-    The norm of a gradient is that of its residual here, because rows have norm 1. C is 1, since the learning rate
+    The norm of a gradient is the norm of its residual here, because rows have norm 1. C is 1, since the learning rate
     scales all gradients too, and η is 0.1: Z settles where about this share of the records is longer than τ·Z. The
     published update divides the count by the batch size; here a noisy number of records takes its place, since the
     true one is private.

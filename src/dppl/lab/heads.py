@@ -69,7 +69,7 @@ class NaiveContinual(ContinualProbe):
     Notes
     -----
     **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: for every task
-    what `LinearProbe` releases, at the full budget; all models in between may be published. Sensitivity: that of
+    what `LinearProbe` releases, at the full budget; all models in between may be published. Sensitivity: as for
     `LinearProbe` for the task that holds the record, and nothing for all others: they depend on it through what was
     released alone. Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters,
     `public`, `n_features`. Not covered: records or persons in several tasks, whose costs add up; boundaries set by
@@ -95,7 +95,7 @@ class FullDataContinual(ContinualProbe):
     ----------
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What each model may spend. All T together cost √T times its mu, as `guarantee_` states; where the total is
-        given, `dppl.kernel.privacy.composition.split` gives that of each.
+        given, `dppl.kernel.privacy.composition.split` gives the budget of each.
 
     Notes
     -----
@@ -105,7 +105,7 @@ class FullDataContinual(ContinualProbe):
 
     **Privacy.** Unit: one record. Relation: add one record to one task, or remove it, and with it from what all later
     tasks are given. Released: for every task what `LinearProbe` releases, at the full budget; all models may be
-    published. Sensitivity: that of `LinearProbe` in each task, so after T tasks mu is √T times that of one.
+    published. Sensitivity: as for `LinearProbe` in each task, so after T tasks mu is √T times the mu of one.
     Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `public`,
     `n_features`. Not covered: several records of one person, in one task or in different ones; boundaries set by
     private counts; skipping a task because it is empty; choice of parameters by private data, timing, a changed

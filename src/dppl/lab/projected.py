@@ -72,7 +72,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
         Share of the budget, in squares of mu, for the projection (the paper's s). A quarter of it is for the prototypes
         that are released first.
     n_components : int, default=None
-        Dimensions of the projected rows (the paper's d_p), at most those of the embedding. None keeps these.
+        Dimensions of the projected rows (the paper's d_p), at most as many as the embedding has. None keeps these.
     steps : int, default=20
         Number of gradient steps; each gets the same share. The first is a fifth of the projection's own length at the
         start, and later ones are shorter, down to nothing along a line.
@@ -94,7 +94,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the class sums and all sums of record
     gradients with respect to the logits' weights and offsets, and then what the head releases. Sensitivity: s of the
     class sums, where s = 127·√dim/4 lattice steps; 2²⁰·√(s² + b²) of a step's sum of record gradients, b being the
-    constant coordinate; those of the head, in the projected space. The projection, and the steps, follow from earlier
+    constant coordinate; for the head, in the projected space. The projection, and the steps, follow from earlier
     releases, so squares of mu add. Public inputs: `classes`, all parameters, `public`, `n_features`. Not covered:
     choice of parameters by private data, timing, a changed label (two steps).
 
@@ -148,7 +148,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
         return np.asarray(math.sqrt(_TEMPERATURE) * axes[: self._width(lattice)])
 
     def prepare(self, setting: Setting) -> _Head:
-        """Set up the prototypes after the projection; bounds of similarities are those of public rows at the start."""
+        """Set up the prototypes after the projection; bounds of similarities follow from public rows at the start."""
         if self.head == "public" and setting.public.rows is None:
             raise InputError("head='public' selects among public rows; give public=PublicData(rows).")
         check_size(setting.lattice.dim, self._width(setting.lattice), setting.n_classes)

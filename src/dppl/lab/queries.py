@@ -61,7 +61,7 @@ def softmax_gradient(lattice: Lattice) -> SoftmaxGradient:
 class IntegerProjection:
     """A linear map of lattice rows on a grid of integers, so that products are exact."""
 
-    steps: Float  # shape (n_components, dim); integers, whose rows are at most 2¹⁰ long, but for rounding
+    steps: Float  # shape (n_components, dim); integers, whose rows are at most 2¹⁰ long, except for rounding
     unit: float  # the weight of one step
 
     @classmethod

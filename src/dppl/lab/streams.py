@@ -31,7 +31,7 @@ class Task(NamedTuple):
 
 
 def class_incremental(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int) -> list[Task]:
-    """Give each task classes of its own, in a random order and in nearly equal numbers.
+    """Give each task its own classes, in a random order and in nearly equal numbers.
 
     >>> [task.rows.tolist() for task in class_incremental(["a", "b", "a", "c"], ["a", "b", "c"], 2, seed=0)]
     [[0, 2, 3], [1]]
@@ -50,7 +50,7 @@ def shuffled(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int) -> list[
 
 
 def blurry(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int, *, elsewhere: float = 0.1) -> list[Task]:
-    """Give each task classes of its own, but let rows go to any task with the probability `elsewhere`.
+    """Give each task its own classes, but let rows go to any task with the probability `elsewhere`.
 
     So each task may hold every class.
     """
@@ -60,7 +60,7 @@ def blurry(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int, *, elsewhe
     place = np.empty(len(labels), np.intp)
     for number, task in enumerate(class_incremental(labels, names, n_tasks, seed)):
         place[task.rows] = number
-    # Another stream of numbers than that of the order of classes.
+    # A stream of numbers other than for the order of classes.
     rng = np.random.default_rng([seed, 1])
     moved, anywhere = rng.random(len(labels)) < elsewhere, rng.integers(n_tasks, size=len(labels))
     return _placed(np.where(moved, anywhere, place), names, n_tasks)

@@ -131,7 +131,7 @@ def _packed(results: Sequence[Result]) -> bytes:
 
 
 def _flat(result: Result) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a result; those of a dictionary go by its name, a dot and their own."""
+    """Yield the fields of a result; fields of a dictionary are called by its name, a dot and their own."""
     for name, value in result.items():
         if isinstance(value, dict) and value:
             yield from ((f"{name}.{inner}", one) for inner, one in value.items())
