@@ -36,7 +36,7 @@ from torch import nn
 from dppl import ApproxDP, GaussianDP, SoftmaxPrototypes
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble
 from dppl.estimators import descent
-from dppl.finetune import SparseFinetuner, select_weights
+from dppl.finetune import Recipe, SparseFinetuner, select_weights
 from dppl.finetune.gradients import NetworkGradients
 from dppl.lab import FilmEnsemble
 from dppl.lab.streams import class_incremental, shuffled
@@ -140,7 +140,7 @@ def estimator(variant, epsilon, seed):
         batch_size=RATE * TRAIN,
         sampling_rate=RATE,
         epochs=EPOCHS,
-        block=84,
+        recipe=Recipe(block=84),
         random_state=seed,
         **options,
     )
@@ -184,7 +184,7 @@ def trial(task):
         batch_size=5 * shots,
         sampling_rate=1.0,
         epochs=EPOCHS_FEW,
-        block=min(5 * shots, 128),
+        recipe=Recipe(block=min(5 * shots, 128)),
         random_state=seed,
     )
     return model.fit(x[train], y[train]).score(x[test], y[test])
@@ -229,7 +229,8 @@ def stream_cell(task):
     tasks = cut(stream, y[train], seed)
     start = time.perf_counter()
     if method == "FiLM":
-        options = {"batch_size": len(train) // len(tasks), "sampling_rate": 1.0, "epochs": EPOCHS_FILM, "block": 100}
+        options = {"batch_size": len(train) // len(tasks), "sampling_rate": 1.0, "epochs": EPOCHS_FILM}
+        options["recipe"] = Recipe(block=100)
         model = FilmEnsemble(pretrained(2), budget, classes, options=options, random_state=seed)
     else:
         with torch.no_grad():

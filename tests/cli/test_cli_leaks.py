@@ -894,18 +894,18 @@ def test_finetuning_reads_the_images(network_folders, trace):
 
 @pytest.mark.parametrize("way", LEAKS_OF_FINETUNING)
 def test_a_leak_of_finetuning_is_noticed(way, network_folders, assert_same_finetuning, monkeypatch):
-    from dppl.finetune.trainer import DPTrainer
+    from dppl.finetune.trainer import Training
 
     told = []
-    whole = DPTrainer.train
+    whole = Training.run
 
-    def train(self, records, plan, **options):
-        whole(self, records, plan, **options)
+    def run(self, records, **options):
+        trained = whole(self, records, **options)
         told.append(len(records.labels))
         LEAKS_OF_FINETUNING[way](len(records.labels))
-        return self
+        return trained
 
-    monkeypatch.setattr(DPTrainer, "train", train)
+    monkeypatch.setattr(Training, "run", run)
     pair = network_folders(raw_neighbours(*ITEMS["good"]))
     with pytest.raises(AssertionError, match="Trace"):
         assert_same_finetuning(pair, FINETUNINGS["in mu"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dppl import ApproxDP, GaussianDP
-from dppl.finetune import SparseFinetuner, select_weights
+from dppl.finetune import Recipe, SparseFinetuner, select_weights
 from dppl.finetune.gradients import NetworkGradients
 from finetune.conftest import Trainer
 
@@ -62,7 +62,8 @@ NORMS = {f"{layer}.{own}" for layer in ("norm", "blocks.0.norm1", "blocks.0.norm
 
 
 def film(module, budget, **options):
-    options = {"sampling_rate": 1.0, "batch_size": 60, "epochs": 60, "block": 30, "learning_rate": 0.1, **options}
+    recipe = Recipe(block=30, learning_rate=0.1)
+    options = {"sampling_rate": 1.0, "batch_size": 60, "epochs": 60, "recipe": recipe, **options}
     return SparseFinetuner(module, budget, CLASSES, train=("head", "norm"), **options)
 
 

@@ -259,7 +259,7 @@ def headed(torch, *layers, width=4):
 def test_layers_by_which_records_touch_are_refused(torch, layer, message):
     module, head = headed(torch, layer(torch.nn))
     with pytest.raises(ParameterError, match=message):
-        trainer(module, [head])
+        trainer(module, [head]).plan((4,))
 
 
 def test_frozen_statistics_and_dropout_that_is_off_are_not(torch):
@@ -273,11 +273,11 @@ def test_tied_weights_are_refused(torch):
     module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
     module[1].weight = module[0].weight
     with pytest.raises(ParameterError, match="share their weights"):
-        trainer(module, ["0.weight"])
+        trainer(module, ["0.weight"]).plan((4,))
     module[1].weight = torch.nn.Parameter(module[0].weight.data[:])  # two parameters on the same memory
     with pytest.raises(ParameterError, match="share their weights"):
-        trainer(module, ["1.weight"])
-    trainer(module, ["0.bias"])
+        trainer(module, ["1.weight"]).plan((4,))
+    trainer(module, ["0.bias"]).plan((4,))
 
 
 def odd(torch, forward, **buffers):

@@ -9,7 +9,7 @@ from PIL import Image
 from dppl import ApproxDP, GaussianDP
 from dppl.encoders.load import is_code
 from dppl.errors import InputError, MissingExtra, ParameterError
-from dppl.finetune import SparseFinetuner
+from dppl.finetune import Recipe, SparseFinetuner
 from dppl.finetune.networks import load_network
 from dppl.finetune.workflow import epsilon_after
 from dppl.kernel.privacy import tradeoff
@@ -135,7 +135,7 @@ def test_a_network_of_timm_gets_a_new_head(torch, tmp_path):
     assert again.fingerprint == found.fingerprint
     film = SparseFinetuner(
         found.module, GaussianDP(1e6), range(3), train=("head", "norm"), head=found.head, sampling_rate=1.0, epochs=1,
-        batch_size=4, block=4,
+        batch_size=4, recipe=Recipe(block=4),
     )  # fmt: skip
     film.fit(np.random.default_rng(0).normal(size=(4, 3, 32, 32)), [0, 1, 2, 0])
     assert film.module_.head.weight.any()
@@ -146,9 +146,9 @@ def test_a_network_of_timm_gets_a_new_head(torch, tmp_path):
 
 def planned(torch, budget, **options):
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
-    return SparseFinetuner(module, budget, [0, 1], train=("head",), batch_size=10, block=2, epochs=5, **options).plan(
-        (2, 2)
-    )
+    return SparseFinetuner(
+        module, budget, [0, 1], train=("head",), batch_size=10, recipe=Recipe(block=2), epochs=5, **options
+    ).plan((2, 2))
 
 
 def test_the_epsilon_so_far_of_full_batches_is_that_of_their_part_of_the_square(torch):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dppl.cli._request import imported
-from dppl.finetune import SparseFinetuner
+from dppl.finetune import Recipe, SparseFinetuner
 from dppl.finetune.workflow import Finetuned
 
 PAGE = (Path(__file__).parents[2] / "docs" / "finetune.md").read_text(encoding="utf-8")
@@ -55,6 +55,6 @@ def test_options_of_the_page_exist(command):
 def test_the_command_line_has_no_defaults_of_the_training():
     """Parameters of the training are given by their names in Python, and have no other default there."""
     command = {one.name for one in imported("finetune").params}
-    python = SparseFinetuner(None, None, None).get_params()
+    python = SparseFinetuner(None, None, None).get_params() | vars(Recipe())
     assert {"train", "sampling_rate", "epochs", "clip", "learning_rate", "head_learning_rate", "block"} <= {*python}
     assert command & {*python} <= {"classes", "batch_size"}  # which each training needs

@@ -4,6 +4,7 @@ import json
 import re
 import struct
 from copy import deepcopy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,15 +12,15 @@ from sklearn.base import clone
 
 from dppl import ApproxDP, GaussianDP, Ledger
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError, UnknownLabelError
-from dppl.finetune import SparseFinetuner, model_file, select_weights, to_group_norm
+from dppl.finetune import Recipe, SparseFinetuner, model_file, select_weights, to_group_norm
 from dppl.finetune.gradients import NetworkGradients
-from dppl.finetune.trainer import DPTrainer
+from dppl.finetune.trainer import Training
 from dppl.kernel.privacy.guarantee import A_STRICT_STOP
 from dppl.statement import make_report
 from overhearing import overheard
 
 CLASSES = ["a", "b", "c"]
-FULL = {"sampling_rate": 1.0, "batch_size": 40.0, "epochs": 5, "block": 40}
+FULL = {"sampling_rate": 1.0, "batch_size": 40.0, "epochs": 5, "recipe": Recipe(block=40)}
 NO_NOISE = GaussianDP(1e6)
 
 
@@ -117,18 +118,19 @@ def test_the_mask_does_not_depend_on_private_records(net, labelled, monkeypatch)
     one, other = selections(net, data)
     assert one == other
     # A planted fault: a trainer of the largest private gradients in place of the largest public weights.
-    original = DPTrainer.train
+    original = Training.run
 
-    def peeking(self, records, plan, **options):
+    def peeking(self, records, **options):
         module = deepcopy(self.module)
         module[8].weight.data[0] = 1.0  # a head of zeros would hide them
         X, codes = records.inputs, np.searchsorted(CLASSES, records.labels)
         gradients = NetworkGradients(module, {"0.weight": None}, clip=1.0, shape=records.shape, block=len(X))
         total = np.abs(gradients.block_sum(X, codes))
         self.selection["0.weight"] = np.sort(np.argsort(total)[-7:])
-        return original(self, records, self.plan(records.shape), **options)
+        self.__post_init__()
+        return original(self, records, **options)
 
-    monkeypatch.setattr(DPTrainer, "train", peeking)
+    monkeypatch.setattr(Training, "run", peeking)
     one, other = selections(net, data)
     assert one != other
 
@@ -138,9 +140,9 @@ def test_the_mask_does_not_depend_on_private_records(net, labelled, monkeypatch)
 
 def test_defaults_are_those_of_the_document(net):
     model = SparseFinetuner(net, ApproxDP(1.13, 1e-5), CLASSES)
-    trainer = model._prepared()[1]
+    trainer = model._training((1, 6, 6))
     assert (trainer.steps, trainer.sampling_rate, trainer.batch_size) == (2000, 0.1, 5000)
-    assert (trainer.clip, trainer.momentum, trainer.warmup_steps, trainer.augment) == (1.0, 0.9, 10, None)
+    assert (trainer.clip, trainer.momentum, trainer.warmup_steps) == (1.0, 0.9, 10)
     assert trainer.learning_rate == {
         name: 0.8 if name.startswith("8.") else 0.01 for name in select_weights(net, sparsity=0.01)
     }
@@ -185,13 +187,13 @@ def test_the_documents_noise_is_epsilon_113_and_not_15(net):
 @pytest.mark.parametrize(("epochs", "rate", "steps"), [(200, 0.1, 2000), (3, 1.0, 3), (0.5, 0.3, 2), (1, 0.7, 2)])
 def test_steps_are_epochs_by_the_rate(net, epochs, rate, steps):
     model = make(net, ApproxDP(5.0, 1e-5), epochs=epochs, sampling_rate=rate)
-    assert model._prepared()[1].steps == steps
+    assert model._training((1, 6, 6)).steps == steps
 
 
 @pytest.mark.parametrize("train", [("head",), ("head", "norm"), ("head", "conv"), ("head", "norm", "conv")])
 def test_it_learns(net, labelled, train):
     X, y = labelled
-    model = make(net, train=train, sparsity=0.2, epochs=40, learning_rate=0.1).fit(X, y)
+    model = make(net, train=train, sparsity=0.2, epochs=40, recipe=Recipe(block=40, learning_rate=0.1)).fit(X, y)
     assert model.score(X, y) > 0.8
     assert model.classes_.tolist() == CLASSES
     proba = model.predict_proba(X)
@@ -221,7 +223,9 @@ def test_film_on_a_transformer(torch):
     rng = np.random.default_rng(0)
     y = np.arange(40) % 3
     X = np.where(rng.random((40, 6)) < 0.7, y[:, None], rng.integers(0, 9, (40, 6)))
-    model = make(Classifier(), train=("head", "norm"), epochs=30, learning_rate=0.1).fit(X, np.array(CLASSES)[y])
+    model = make(Classifier(), train=("head", "norm"), epochs=30, recipe=Recipe(block=40, learning_rate=0.1)).fit(
+        X, np.array(CLASSES)[y]
+    )
     assert model.score(X, np.array(CLASSES)[y]) > 0.8
     assert sum("norm" in name for name in model.selection_) == 4
 
@@ -334,7 +338,10 @@ def test_the_file_holds_the_trained_weights_only(torch, net, labelled, tmp_path)
 )
 def test_a_file_whose_recipe_contradicts_its_guarantee_is_refused(net, labelled, tmp_path, monkeypatch, name, value):
     model = make(net, GaussianDP(1.0), train=("head",)).fit(*labelled)
-    setattr(model, "sampling_rate_" if name == "sampling_rate" else name, value)
+    if name in vars(model.recipe):
+        model.recipe = SimpleNamespace(**vars(model.recipe) | {name: value})
+    else:
+        setattr(model, "sampling_rate_" if name == "sampling_rate" else name, value)
     model.save(tmp_path / "forged.safetensors")
     with pytest.raises(ModelFileError):
         model_file.describe(tmp_path / "forged.safetensors")

@@ -114,19 +114,6 @@ def test_records_with_negative_positions_are_left_out_and_none_is_fine(net, imag
     assert np.allclose(flat(make(net).fit(X[:0], y[:0]).module_), flat(net), atol=1e-4)
 
 
-def test_augmentation_is_of_single_records_before_their_gradient(torch, net, images):
-    X, y = images
-    seen = []
-
-    def mirror(record):
-        seen.append(tuple(record.shape))
-        return record.flip(-1)
-
-    run = make(net, augment=mirror, steps=1).fit(X, y)
-    assert seen == [(1, 6, 6)] * 40
-    assert np.allclose(flat(run.module_), flat(make(net, steps=1).fit(X[..., ::-1].copy(), y).module_), atol=1e-5)
-
-
 # The promise.
 
 
@@ -214,9 +201,7 @@ def test_samples_are_fresh_and_of_the_stated_rate(net, images, monkeypatch):
 
     taken = []
     monkeypatch.setattr(SampledGaussian, "sample", watched)
-    monkeypatch.setattr(
-        NetworkGradients, "block_sum", lambda self, X, y, bits: taken.append(X) or np.zeros(self.size, int)
-    )
+    monkeypatch.setattr(NetworkGradients, "block_sum", lambda self, X, y: taken.append(X) or np.zeros(self.size, int))
     make(net, ROUGH, sampling_rate=0.5, steps=20).fit(X, np.where(np.arange(40) < 3, -1, y))
     assert 300 < np.sum(samples) < 500
     assert len({sample.tobytes() for sample in samples}) == 20
@@ -321,7 +306,8 @@ def test_it_learns_the_same_weights_from_a_transcript_without_any_records(net, i
 
 def test_a_trainer_that_asks_once_more_is_refused(net, images):
     run = make(net, GaussianDP(1.0))
-    plan, run.steps = run.plan((1, 6, 6)), run.steps + 1
+    plan = run.plan((1, 6, 6))
+    plan.steps += 1
     with overheard() as heard, pytest.raises(MeasurementError, match="'gradients' was declared for 3 asks"):
         run.fit(*images, plan=plan)
     assert len(heard) == 3
@@ -573,19 +559,19 @@ def test_two_runs_do_not_share_a_checkpoint(net, images, tmp_path):
 )
 def test_parameters_are_checked(net, options, message):
     with pytest.raises(ParameterError, match=message):
-        make(net, **options)
+        make(net, **options).plan((1, 6, 6))
 
 
 def test_weights_must_be_those_of_the_module(net):
     for selection in ({}, {"nowhere.weight": None}):
         with pytest.raises(ParameterError, match="selection"):
-            Trainer(net, selection, NO_NOISE, steps=1, batch_size=1.0)
+            Trainer(net, selection, NO_NOISE, steps=1, batch_size=1.0).plan((1, 6, 6))
     bad = ([3, 3], [-1, 2], [3, 60], [5, 2], [1.0, 2.0], [True] * 60, [[1, 2]], [])
     for places in (*(np.array(places) for places in bad), [1, 2], np.array([], np.int64), np.array([3, 60])):
         with pytest.raises(ParameterError, match="selection must give None or flat positions"):
-            Trainer(net, {"8.weight": places}, NO_NOISE, steps=1, batch_size=1.0)
+            Trainer(net, {"8.weight": places}, NO_NOISE, steps=1, batch_size=1.0).plan((1, 6, 6))
     with pytest.raises(ParameterError, match="budget"):
-        Trainer(net, {"8.weight": None}, 1.0, steps=1, batch_size=1.0)
+        Trainer(net, {"8.weight": None}, 1.0, steps=1, batch_size=1.0).plan((1, 6, 6))
 
 
 def test_arrays_that_torch_does_not_take_are_read_or_refused_before_the_charge(net, images, tmp_path):

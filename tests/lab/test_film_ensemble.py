@@ -9,13 +9,14 @@ import pytest
 from dppl import ApproxDP, GaussianDP, Ledger
 from dppl.errors import BudgetExceeded, ParameterError, UnknownLabelError, WeakBudgetWarning
 from dppl.estimators.plan import seed_of
-from dppl.finetune import SparseFinetuner
+from dppl.finetune import Recipe, SparseFinetuner
 from dppl.finetune.gradients import NetworkGradients
+from dppl.finetune.trainer import Training
 from dppl.lab import FilmEnsemble
 from laws.replay import spent, watched
 
 CLASSES = ["a", "b", "c", "d"]
-OPTIONS = {"sampling_rate": 1.0, "batch_size": 20.0, "epochs": 3, "block": 20}
+OPTIONS = {"sampling_rate": 1.0, "batch_size": 20.0, "epochs": 3, "recipe": Recipe(block=20)}
 BUDGET = GaussianDP(1.0)
 # Scale and shift of 8 and of 12 channels, and a head of 12 x 4 weights and 4 intercepts.
 N_TRAINED = 2 * (8 + 12) + 12 * 4 + 4
@@ -85,7 +86,7 @@ def test_normalised_scores_are_those_of_the_formula_and_know_neither_scale_nor_i
 
 def test_it_learns_and_remembers(net, tasks):
     pairs = [tasks[0], tuple(np.concatenate(parts) for parts in zip(*tasks[1:], strict=True))]  # of two classes each
-    model = make(net, GaussianDP(3e4), options={**OPTIONS, "epochs": 15, "learning_rate": 0.1})
+    model = make(net, GaussianDP(3e4), options={**OPTIONS, "epochs": 15, "recipe": Recipe(block=20, learning_rate=0.1)})
     with pytest.warns(WeakBudgetWarning):
         learn(net, pairs, model)
     assert all(model.score(X, y) > 0.6 for X, y in pairs)
@@ -128,7 +129,7 @@ def replay(module, given, number, record, **further):
 
 
 # Computed one by one, records are exactly what they are alone; and each gradient is longer than the clipping norm.
-ALONE = {**OPTIONS, "block": 1, "clip": 1e-3}
+ALONE = {**OPTIONS, "recipe": Recipe(block=1, clip=1e-3)}
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -146,25 +147,18 @@ def test_a_person_in_all_tasks_pays_what_each_of_them_costs(net, tasks):
 
 def test_the_replay_notices_records_that_later_tasks_see_again(net, tasks, monkeypatch):
     """A planted fault: what the first task has beyond four records is kept, and trained on again."""
-    original, kept, calls = SparseFinetuner._prepared, [], []
+    original, kept, calls = Training.run, [], []
     few = [(X[:4], y[:4]) for X, y in tasks]
 
-    def keeping(self, *given):
-        classes, trainer = original(self, *given)
-        whole = trainer.train
+    def keeping(self, records, **further):
+        calls.append(0)
+        X, y = records.inputs, records.labels
+        if len(calls) % 3 == 1:  # the first of three tasks
+            kept[:] = X[4:], y[4:]
+        inputs, labels = (np.concatenate([one[:4], more]) for one, more in zip((X, y), kept, strict=True))
+        return original(self, replace(records, inputs=inputs, labels=labels), **further)
 
-        def train(records, plan, **further):
-            calls.append(0)
-            X, y = records.inputs, records.labels
-            if len(calls) % 3 == 1:  # the first of three tasks
-                kept[:] = X[4:], y[4:]
-            inputs, labels = (np.concatenate([one[:4], more]) for one, more in zip((X, y), kept, strict=True))
-            return whole(replace(records, inputs=inputs, labels=labels), plan, **further)
-
-        trainer.train = train
-        return classes, trainer
-
-    monkeypatch.setattr(SparseFinetuner, "_prepared", keeping)
+    monkeypatch.setattr(Training, "run", keeping)
     with pytest.raises(AssertionError):
         replay(net, few, 0, np.full((1, 6, 6), 2.0, np.float32), options=ALONE)
 
@@ -227,7 +221,7 @@ def test_the_noise_of_no_two_tasks_is_the_same_and_seeds_are_told(net, tasks):
     [
         {"budget": GaussianDP(0.5)},
         {"classes": CLASSES[:3]},
-        {"options": {**OPTIONS, "clip": 0.5}},
+        {"options": {**OPTIONS, "recipe": Recipe(block=20, clip=0.5)}},
         {"tasks": "overlapping"},
         {"scores": "largest"},
         {"unknown_labels": "ignore"},

@@ -128,7 +128,7 @@ def test_only_one_module_draws_noise():
         "kernel/mechanisms/randomness.py",  # the noise
         "_files.py",  # names of temporary files
         "io/sample.py",  # the fixed split of the sample
-        "finetune/augmentation.py",  # what an augmentation draws, from bits of the first
+        "finetune/gradients.py",  # states of generators, which show whether a network draws
         "lab/experiments/datasets.py",  # subsets of evaluation data and of public rows
         "lab/experiments/tuning.py",  # validation parts
         "lab/longtail.py",  # subsets of evaluation data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,8 +153,12 @@ def finetune(request: Finetune) -> None:
 
 def _options(request: Finetune, kind: type[SparseFinetuner]) -> dict[str, Any]:
     """Return the parameters that ``--options`` names, before a network is loaded."""
-    taken = {"module", "budget", "classes", "head", "batch_size", "augment"}
-    options = named_values(request.options, known=sorted(set(kind._get_param_names()) - taken))
+    from dppl.finetune import Recipe
+
+    taken = {"module", "budget", "classes", "head", "batch_size", "recipe"}
+    moves = {one.name for one in fields(Recipe)}
+    options = named_values(request.options, known=sorted(set(kind._get_param_names()) - taken | moves))
+    options["recipe"] = Recipe(**{name: options.pop(name) for name in moves & set(options)})
     if isinstance(options.get("train"), str):
         options["train"] = (options["train"],)
     if "sparsity" in options and "conv" not in options.get("train", ("conv",)):

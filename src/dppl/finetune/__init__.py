@@ -7,15 +7,16 @@ from dppl._lazy import lazy
 if TYPE_CHECKING:
     from dppl.finetune.layers import to_group_norm
     from dppl.finetune.selection import select_weights
-    from dppl.finetune.sparse import SparseFinetuner
+    from dppl.finetune.sparse import Recipe, SparseFinetuner
 
-__all__ = ["SparseFinetuner", "select_weights", "to_group_norm"]
+__all__ = ["Recipe", "SparseFinetuner", "select_weights", "to_group_norm"]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "to_group_norm": "dppl.finetune.layers",
         "select_weights": "dppl.finetune.selection",
+        "Recipe": "dppl.finetune.sparse",
         "SparseFinetuner": "dppl.finetune.sparse",
     },
 )

@@ -8,6 +8,7 @@ activations and trained coordinates, and not with the number of weights.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -20,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl._optional import optional
+from dppl.encoders.frozen import exact_products
 from dppl.errors import InputError, ParameterError
-from dppl.finetune.augmentation import augment_each, generator_states
 from dppl.finetune.selection import Selection, set_weights
 from dppl.kernel import reading
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
@@ -56,9 +57,6 @@ class NetworkGradients(OwnAnswer):
 
     They do: the network sees each record alone (`vmap`), in blocks of a fixed shape. In blocks of more than one a
     kernel may still round a record differently in other company, which the statement names; ``block=1`` rules it out.
-    An augmentation turns a record into one other, from random bits of its own, before the clip: one record stays one
-    clipped row. Compared at equal bits of the records that they share, neighbours differ in one row, so the query is a
-    mixture, over bits, of queries of this reach.
 
     With `sampling_rate` below 1 each ask sums over a new Poisson sample: a record is in it by 32 fair coins of its own.
 
@@ -79,11 +77,10 @@ class NetworkGradients(OwnAnswer):
         integral: bool = False,
         block: int = 32,
         sampling_rate: float = 1.0,
-        augment: Callable[[Any], Any] | None = None,
     ) -> None:
         self._torch = optional("torch", "torch", "torch")
         self.module, self.selection = deepcopy(module).requires_grad_(False), selection
-        self.sampling_rate, self._clip, self._block, self._augment = sampling_rate, clip, block, augment
+        self.sampling_rate, self._clip, self._block = sampling_rate, clip, block
         self._device = next(self.module.parameters()).device
         self._dtype = self._torch.int64 if integral else self._torch.float32
         # Trained positions by layer, and the order in which parameters are asked for.
@@ -120,24 +117,17 @@ class NetworkGradients(OwnAnswer):
         return RoundedGaussian.within(budget, self.squared_norm, times)
 
     def answer(self, mechanism: Any, records: Records, source: Randomness, *, weights: Any) -> NDArray[np.int64]:
-        """Return the sum at these trained weights with noise, over a new sample and with new augmentations."""
+        """Return the sum at these trained weights with noise, over a new sample."""
         assert isinstance(records, HeldRecords)  # needs_rows says so
         taken = None
         if isinstance(mechanism, SampledGaussian):
             taken, mechanism = mechanism.sample(len(records.codes), source), mechanism.each
-        exact = self.exact(records, weights=weights, taken=taken, bits=source.bits)
+        exact = self.exact(records, weights=weights, taken=taken)
         released: NDArray[np.int64] = mechanism.release(exact, source)
         return released
 
-    def exact(
-        self,
-        records: Records,
-        *,
-        weights: Any,
-        taken: NDArray[np.bool_] | None = None,
-        bits: Callable[[int], int] | None = None,
-    ) -> NDArray[np.int64]:
-        """Return the sum over the records that are taken, all by default; augmentations need a source of bits."""
+    def exact(self, records: Records, *, weights: Any, taken: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+        """Return the sum over the records that are taken, all by default."""
         assert isinstance(records, HeldRecords)
         set_weights(self.module, self.selection, shaped("weights", weights, self.size).astype(np.float32))
         inputs: Any = records.rows
@@ -146,12 +136,10 @@ class NetworkGradients(OwnAnswer):
         total = np.zeros(self.size, np.int64)
         for start in range(0, len(places), self._block):
             part = places[start : start + self._block]
-            total += self.block_sum(inputs[part], records.codes[part], bits)
+            total += self.block_sum(inputs[part], records.codes[part])
         return total
 
-    def block_sum(
-        self, inputs: NDArray[Any], codes: NDArray[Any], bits: Callable[[int], int] | None = None
-    ) -> NDArray[np.int64]:
+    def block_sum(self, inputs: NDArray[Any], codes: NDArray[Any]) -> NDArray[np.int64]:
         """Return the sum of the integer rows of at most a block of records."""
         torch, n = self._torch, len(inputs)
         # A block of fixed shape: places without a record stay zero, and their rows are not summed.
@@ -159,8 +147,6 @@ class NetworkGradients(OwnAnswer):
         y = torch.zeros(self._block, dtype=torch.int64)
         x[:n] = torch.as_tensor(inputs).to(self._dtype)
         y[:n] = torch.as_tensor(codes)
-        if self._augment is not None and bits is not None:
-            augment_each(self._augment, bits, x[:n])
         rows = self.integers(x.to(self._device), y.to(self._device))
         # Sums of fewer than 2³¹ integers below 2²² are exact in float64.
         sums = [columns[:n].double().sum(0) for part in rows for columns in _column_chunks(part)]
@@ -187,15 +173,16 @@ class NetworkGradients(OwnAnswer):
         torch = self._torch
         zeros = [torch.zeros((), device=x.device).expand(len(x), *shape).requires_grad_() for shape in self._shapes]
         attention = import_module("torch.nn.attention")
-        with attention.sdpa_kernel(attention.SDPBackend.MATH):  # the fast kernels do not run under vmap
-            losses, inputs = torch.func.vmap(self._loss)(x, y, zeros)
-        # Losses are of one record each, so the gradient of their sum holds that of each record.
-        slopes = torch.autograd.grad(losses.sum(), zeros)
         gradients: dict[tuple[str, str], Any] = {}
-        for layer, given, slope in zip(self._calls, inputs, slopes, strict=True):
-            for own, part in self._layer_gradients(layer, given.detach(), slope).items():
-                key = (layer, own)  # a layer that is called twice adds twice
-                gradients[key] = gradients[key] + part if key in gradients else part
+        with exact_products(torch, self._device.type):
+            with attention.sdpa_kernel(attention.SDPBackend.MATH):  # the fast kernels do not run under vmap
+                losses, inputs = torch.func.vmap(self._loss)(x, y, zeros)
+            # Losses are of one record each, so the gradient of their sum holds that of each record.
+            slopes = torch.autograd.grad(losses.sum(), zeros)
+            for layer, given, slope in zip(self._calls, inputs, slopes, strict=True):
+                for own, part in self._layer_gradients(layer, given.detach(), slope).items():
+                    key = (layer, own)  # a layer that is called twice adds twice
+                    gradients[key] = gradients[key] + part if key in gradients else part
         return [gradients[key] for key in self._order]
 
     def _layer_gradients(self, layer: str, given: Any, slope: Any) -> dict[str, Any]:
@@ -254,11 +241,11 @@ class NetworkGradients(OwnAnswer):
         x = x % 2 if self._dtype == torch.int64 else (0.7 * x).sin()
         y = torch.zeros(self._block, dtype=torch.int64, device=self._device)
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
-        generators, problem = generator_states(), None
+        generators, problem = _generators(), None
         try:
             self._see_layers(x[0])
             self.integers(x, y)
-            if generator_states() != generators:
+            if _generators() != generators:
                 problem = "it draws random numbers, which the records of a block would share"
             elif not self._matches_backward(x[0], y[0]):
                 problem = (
@@ -294,7 +281,8 @@ class NetworkGradients(OwnAnswer):
         weights = [self.module.get_submodule(layer).get_parameter(own) for layer, own in self._order]
         for weight in weights:
             weight.requires_grad_()
-        plain = self._torch.autograd.grad(self._cross_entropy(x, y), weights)
+        with exact_products(self._torch, self._device.type):
+            plain = self._torch.autograd.grad(self._cross_entropy(x, y), weights)
         largest = max(float(whole.abs().max()) for whole in plain)
         for (layer, own), whole, row in zip(self._order, plain, rows, strict=True):
             places = self._layers[layer][own]
@@ -373,6 +361,12 @@ def as_inputs(X: Any) -> NDArray[Any]:
 def logits_of(output: Any) -> Any:
     """Return the logits in what a module returns: models of transformers keep them under that name."""
     return getattr(output, "logits", output).float()
+
+
+def _generators() -> tuple[Any, ...]:
+    """Return the states of the global generators of Python and NumPy, which a draw changes; vmap refuses torch's."""
+    state: Any = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), state[1].tobytes(), state[2:]
 
 
 def _column_chunks(rows: Any) -> Any:

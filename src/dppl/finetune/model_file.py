@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from dppl import _validate
 from dppl._files import write_atomically
 from dppl._version import __version__
 from dppl.encoders.frozen import tensors_digest
@@ -27,13 +26,10 @@ if TYPE_CHECKING:
     from dppl.finetune.sparse import SparseFinetuner
 
 # The statement is that of other models of this format.
-_FORMAT, _KEY = 2, "dppl_finetune"
+_FORMAT, _KEY = 3, "dppl_finetune"
 # What decides which weights are trained and how records are taken, and the recipe; all public.
-_NUMBERS = (
-    *("sparsity", "block", "batch_size", "sampling_rate", "epochs", "warmup_epochs", "head_learning_rate"),
-    *("learning_rate", "momentum", "clip"),
-)
-_SAVED = ("train", "head", *_NUMBERS)
+_NUMBERS = ("sparsity", "batch_size", "sampling_rate", "epochs")
+_RECIPE = ("clip", "head_learning_rate", "learning_rate", "momentum", "warmup_epochs", "block")
 _RATE_UNIT = 2.0**-32  # coins are tossed at a multiple of it
 
 
@@ -46,14 +42,18 @@ def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: boo
     """Write a fitted model; see `SparseFinetuner.save`."""
     from dppl.estimators.base import as_json  # here, because reading a model file needs no scikit-learn
 
-    parameters = {name: as_json(getattr(model, name)) for name in _SAVED}
+    parameters = {name: as_json(getattr(model, name)) for name in ("head", *_NUMBERS)} | {
+        "train": sorted(model.train),
+        "sampling_rate": model.sampling_rate_,
+        "recipe": {name: as_json(getattr(model.recipe, name)) for name in _RECIPE},
+    }
     description = {
         "format": _FORMAT,
         "written_by": f"dppl {__version__}",
         "estimator": type(model).__name__,
         "encoder": model.encoder_,
         "module": module_digest(model.module),
-        "parameters": parameters | {"train": sorted(model.train), "sampling_rate": model.sampling_rate_},
+        "parameters": parameters,
         "classes": model.classes_.tolist(),
         "guarantee": model.guarantee_.to_dict(),
     }
@@ -120,7 +120,8 @@ def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, N
     parameters, classes, values = fields["parameters"], fields["classes"], tensors["values"]
     if (
         fields["format"] != _FORMAT
-        or (set(parameters), set(tensors)) != ({*_SAVED}, {"values"})
+        or (set(parameters), set(tensors)) != ({"train", "head", "recipe", *_NUMBERS}, {"values"})
+        or set(parameters["recipe"]) != {*_RECIPE}
         or not all(isinstance(fields[name], str) for name in ("module", "written_by"))
         or not (fields["encoder"] is None or isinstance(fields["encoder"], str))
         or not isinstance(classes, list)
@@ -134,12 +135,18 @@ def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, N
     ):
         return False
     (release,), rate = guarantee.releases, parameters["sampling_rate"]
+    numbers = [*(parameters[name] for name in _NUMBERS), *parameters["recipe"].values()]
     return (
-        all(type(parameters[name]) in (int, float) for name in _NUMBERS)
+        all(type(number) in (int, float) for number in numbers)
         and release.parameters["noise_std"] > 0
         and abs(release.parameters.get("sampling_rate", 1.0) - rate) <= _RATE_UNIT
         and release.times == n_steps(parameters["epochs"], rate)
     )
+
+
+def contradiction() -> ModelFileError:
+    """Return the error of a file whose parts do not fit."""
+    return ModelFileError("the trained weights or the parameters of the file do not fit the module.")
 
 
 def n_steps(epochs: float, rate: float) -> int:
@@ -151,7 +158,6 @@ def restored(model: SparseFinetuner, guarantee: Guarantee, values: NDArray[np.fl
     """Return the model as it was after its fit."""
     classes = np.array(model.classes)
     try:
-        _validate.positive_integer(block=model.block)
         # A head has more weights than it has outputs and inputs, so none is made that the file does not fill.
         if "head" in model.train:
             head = model.module.get_submodule(head_of(model.module, model.head))
@@ -164,7 +170,7 @@ def restored(model: SparseFinetuner, guarantee: Guarantee, values: NDArray[np.fl
     except (ParameterError, TypeError):
         fits = False
     if not fits:
-        raise ModelFileError("the trained weights or the parameters of the file do not fit the module.")
+        raise contradiction()
     set_weights(module, selection, values)
     model.module_, model.selection_ = module.requires_grad_(False), dict(selection)
     model.sampling_rate_ = float(model.sampling_rate or 1.0)  # every file states one

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -23,7 +24,7 @@ from dppl.finetune import model_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs, logits_of
 from dppl.finetune.networks import Network, load_network
 from dppl.finetune.selection import PARTS, Part, Selection, check_module, head_of, select_weights
-from dppl.finetune.trainer import DPTrainer, TrainingPlan
+from dppl.finetune.trainer import Training
 from dppl.kernel import reading
 from dppl.kernel.privacy import ApproxDP, Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
@@ -33,13 +34,114 @@ from dppl.kernel.reading import UnknownLabels
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
-__all__ = ["SparseFinetuner", "usual_sampling_rate"]
+__all__ = ["NetworkClassifier", "Recipe", "SparseFinetuner"]
 
 _RATE = 0.1  # 5,000 of 50,000 records, in section 5.8
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How weights move: a public choice, by default that of Luo, Wu, Adeli and Fei-Fei (CVPR 2021), section 5.8.
+
+    Parameters
+    ----------
+    clip : float, default=1.0
+        Longest gradient of a record that keeps its length, over all trained weights jointly.
+    head_learning_rate : float, default=0.8
+        Of the head.
+    learning_rate : float, default=0.01
+        Of all else.
+    momentum : float, default=0.9
+        Share of the velocity that is kept from step to step.
+    warmup_epochs : float, default=1
+        Over which the learning rate rises linearly; over all epochs it falls as a cosine.
+    block : int, default=32
+        Records that are computed at once. With 1 each is computed by itself, in more time; with more, kernels may round
+        a record differently in other company, as the statement says.
+    """
+
+    clip: float = 1.0
+    head_learning_rate: float = 0.8
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    warmup_epochs: float = 1
+    block: int = 32
+
+    def __post_init__(self) -> None:
+        _validate.positive(clip=self.clip, head_learning_rate=self.head_learning_rate, learning_rate=self.learning_rate)
+        if self.momentum != 0:
+            _validate.open_unit(momentum=self.momentum)
+        _validate.not_negative(warmup_epochs=self.warmup_epochs)
+        _validate.positive_integer(block=self.block)
+
+
 @parameters
-class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier that trains weights of a public network.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Public network, with group or layer normalisation; see `to_group_norm`. It is not changed.
+    budget : ApproxDP, GaussianDP or ZCDP, default=None
+        What a training may spend; ApproxDP with `sampling_rate` below 1.
+    classes : array-like of shape (n_classes,), default=None
+        Public list of classes.
+    unknown_labels : {"error", "ignore", "strict"}, default="error"
+        What to do with a label outside `classes`: stop without showing it, or skip the record silently.
+        ``"strict"`` stops before anything is charged, also if a record holds a number that is not finite. That it did
+        not stop is one bit about the records, which the guarantee names as not covered.
+    random_state : int, default=None
+        None draws samples and noise from the operating system. An integer repeats a run, and the guarantee then says
+        that the model must not be released.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The sorted class list: the order of the scores.
+    guarantee_ : Guarantee
+        What is promised. ``print(model.guarantee_)``.
+    """
+
+    module: Any = field(kw_only=False)
+    budget: Budget | None = field(default=None, kw_only=False)
+    classes: ArrayLike | None = field(default=None, kw_only=False)
+    unknown_labels: UnknownLabels | Literal["strict"] = "error"
+    random_state: int | None = None
+
+    @abstractmethod
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Return the score of each class, of shape (n, n_classes).
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n, ...)
+            Records to classify; they cost nothing.
+
+        Raises
+        ------
+        InputError
+            If the input does not fit, or the model came from a file whose classes are not as many as the logits.
+        """
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of the largest score for each record.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n, ...)
+        """
+        best = self.decision_function(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit left."""
+        for name in [name for name in vars(self) if name.endswith("_") or name == "_stream"]:
+            delattr(self, name)
+
+
+@parameters
+class SparseFinetuner(Reported, NetworkClassifier):
     r"""Train a new head, the normalisation layers and few weights of the convolutions of a public network.
 
     Luo, Wu, Adeli and Fei-Fei (CVPR 2021) [1]_, with the recipe of their section 5.8 as defaults. Their noise
@@ -47,19 +149,13 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
 
     Parameters
     ----------
-    module : torch.nn.Module
-        Public network, with group or layer normalisation; see `to_group_norm`. It is not changed.
-    budget : ApproxDP, GaussianDP or ZCDP, default=None
-        What the training may spend; ApproxDP with `sampling_rate` below 1.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of classes.
-    sparsity : float, default=0.01
-        Share of the convolutions' weights that is trained, see `select_weights`. No budget covers choosing it by
-        private data.
     train : collection of {"head", "norm", "conv"}, or mapping of str to ndarray of int64 or None
         What is trained: parts of the module, or as `select_weights` returns it any parameters, by name with the flat
         positions of their trained weights, None for all. Without ``"head"`` the module's own stays, which must have one
         output a class. A model of a mapping is not saved to a file.
+    sparsity : float, default=0.01
+        Share of the convolutions' weights that is trained, see `select_weights`. No budget covers choosing it by
+        private data.
     head : str, default=None
         Name of the last linear layer, where the module does not hold it last. A new one of zeros takes its place.
     batch_size : float, default=5000
@@ -71,31 +167,8 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         a ledger, and 1 with all else, which cannot account for samples.
     epochs : float, default=200
         A training has ``epochs / sampling_rate`` steps, rounded up, so that a record takes part in as many on average.
-    warmup_epochs : float, default=1
-        Over which the learning rate rises linearly; over all epochs it falls as a cosine.
-    head_learning_rate : float, default=0.8
-        Of the head.
-    learning_rate : float, default=0.01
-        Of all else.
-    momentum : float, default=0.9
-        Share of the velocity that is kept from step to step.
-    clip : float, default=1.0
-        Longest gradient of a record that keeps its length, over all trained weights jointly.
-    augment : callable, default=None
-        Takes a record as a tensor and returns another of its shape, by itself, before the gradient is clipped. What it
-        draws from the global generators of torch, Python and NumPy starts afresh at each record, whatever they were
-        seeded with. A generator of its own, which dppl cannot reach, must start from the system: those of NumPy and
-        Python do unless they are seeded, and a ``torch.Generator`` after its ``seed()``.
-    block : int, default=32
-        Records that are computed at once. With 1 each is computed by itself, in more time; with more, kernels may round
-        a record differently in other company, as the statement says.
-    unknown_labels : {"error", "ignore", "strict"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or skip the record silently.
-        ``"strict"`` stops before anything is charged, also if a record holds a number that is not finite. That it did
-        not stop is one bit about the records, which the guarantee names as not covered.
-    random_state : int, default=None
-        None draws samples and noise from the operating system. An integer repeats a run, and the guarantee then says
-        that the model must not be released.
+    recipe : Recipe, default=Recipe()
+        Clipping norm, learning rates, momentum, warm-up, and how many records are computed at once.
 
     Attributes
     ----------
@@ -105,10 +178,6 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         The rate of the fit.
     selection_ : dict of str to ndarray of int64, or None
         The trained weights, by parameter.
-    classes_ : ndarray of shape (n_classes,)
-        The sorted class list: the order of the logits.
-    guarantee_ : Guarantee
-        What is promised. ``print(model.guarantee_)``.
     encoder_ : str or None
         The network's name, where it has one: `dppl finetune` and ``save(path, network=...)`` give it.
 
@@ -129,24 +198,13 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
     .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
     """
 
-    module: Any = field(kw_only=False)
-    budget: Budget | None = field(default=None, kw_only=False)
-    classes: ArrayLike | None = field(default=None, kw_only=False)
-    sparsity: float = 0.01
     train: Collection[Part] | Selection = PARTS
+    sparsity: float = 0.01
     head: str | None = None
     batch_size: float = 5000
     sampling_rate: float | None = None
     epochs: float = 200
-    warmup_epochs: float = 1
-    head_learning_rate: float = 0.8
-    learning_rate: float = 0.01
-    momentum: float = 0.9
-    clip: float = 1.0
-    augment: Callable[[Any], Any] | None = None
-    block: int = 32
-    unknown_labels: UnknownLabels | Literal["strict"] = "error"
-    random_state: int | None = None
+    recipe: Recipe = Recipe()
 
     def fit(
         self,
@@ -189,15 +247,13 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         LedgerError
             If the ledger cannot be used, or another run overtakes this one from a copy of its checkpoint.
         """
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)  # what an earlier fit left
-        classes, trainer = self._prepared(ledger)
+        self._forget()
+        classes = reading.public_classes(self.classes)
         records = PrivateRecords.of_classes(X, y, classes, self.unknown_labels)
-        plan = self._plan(trainer, records.shape, integral=records.integral)
+        training = self._training(records.shape, integral=records.integral, ledger=ledger)
         records.refuse_unusable()
-        trainer.train(
+        self.module_, self.guarantee_ = training.run(
             records,
-            plan,
             name=type(self).__name__,
             meaning={"classes": classes.tolist(), "unknown_labels": self.unknown_labels},
             ledger=ledger,
@@ -205,9 +261,8 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
             checkpoint=checkpoint,
             progress=progress,
         )
-        self.classes_, self.selection_ = classes, dict(trainer.selection)
-        self.module_, self.guarantee_ = trainer.module_, trainer.guarantee_
-        self.sampling_rate_ = trainer.sampling_rate
+        self.classes_, self.selection_ = classes, dict(training.selection)
+        self.sampling_rate_ = training.sampling_rate
         self.encoder_: str | None = None
         return self
 
@@ -223,43 +278,22 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         ledger : Ledger, default=None
             The account that the fit would charge; it decides the sampling rate where that is None.
         """
-        return self._plan(self._prepared(ledger)[1], shape, integral=integral).guarantee
+        return self._training(shape, integral=integral, ledger=ledger).guarantee
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
-        """Return the logits, of shape (n, n_classes).
-
-        Parameters
-        ----------
-        X : array-like or tensor of shape (n, ...)
-            Records to classify; they cost nothing.
-
-        Raises
-        ------
-        InputError
-            If the input does not fit, or the model came from a file whose classes are not as many as the logits.
-        """
+        """Return the logits, of shape (n, n_classes)."""
         check_is_fitted(self, "module_")
         torch, records = optional("torch", "torch", "torch"), as_inputs(X)
         device = next(self.module_.parameters()).device
         kind = torch.int64 if records.dtype.kind in "iu" else torch.float32
         batches = [np.empty((0, len(self.classes_)), np.float32)]
         with torch.no_grad():
-            for start in range(0, len(records), self.block):
-                x = torch.as_tensor(records[start : start + self.block].copy()).to(device, kind)
+            for start in range(0, len(records), self.recipe.block):
+                x = torch.as_tensor(records[start : start + self.recipe.block].copy()).to(device, kind)
                 batches.append(logits_of(self.module_(x)).cpu().numpy())
         if any(logits.shape[1:] != (len(self.classes_),) for logits in batches):
             raise InputError("the module returns another number of logits than there are classes.")
         return np.concatenate(batches)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of the largest score for each record.
-
-        Parameters
-        ----------
-        X : array-like or tensor of shape (n, ...)
-        """
-        best = self.decision_function(X).argmax(axis=1)
-        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """Return the softmax of the logits, of shape (n, n_classes); clipping and noise leave it uncalibrated.
@@ -323,43 +357,58 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
             If the module is another.
         """
         fields, guarantee, values = model_file.read(path, module)
-        model = cls(module, guarantee.budget, fields["classes"], **fields["parameters"])
+        given = fields["parameters"]
+        try:
+            model = cls(module, guarantee.budget, fields["classes"], **given | {"recipe": Recipe(**given["recipe"])})
+        except ParameterError:
+            raise model_file.contradiction() from None
         model.encoder_ = fields["encoder"]
         return model_file.restored(model, guarantee, values)
 
-    def _prepared(self, ledger: Ledger | None = None) -> tuple[NDArray[Any], DPTrainer]:
-        """Return the class list and the trainer of a network with a new head, from parameters and public inputs."""
-        budget = checked_budget(self.budget)
-        rate = usual_sampling_rate(budget, ledger) if self.sampling_rate is None else self.sampling_rate
-        _validate.positive(
-            epochs=self.epochs, learning_rate=self.learning_rate, head_learning_rate=self.head_learning_rate
-        )
-        _validate.not_negative(warmup_epochs=self.warmup_epochs)
+    def _training(self, shape: tuple[int, ...], *, integral: bool = False, ledger: Ledger | None = None) -> Training:
+        """Settle the training of a network with a new head on records of this shape, from public values alone."""
+        budget, recipe = checked_budget(self.budget), self.recipe
+        # A budget or a ledger that cannot account for samples asks for the full batch.
+        usual = _RATE if isinstance(budget, ApproxDP) and ledger is None else 1.0
+        rate = usual if self.sampling_rate is None else self.sampling_rate
+        _validate.positive(epochs=self.epochs)
         _validate.probability(sampling_rate=rate)
         _validate.one_of((*reading.UNKNOWN_LABELS, "strict"), unknown_labels=self.unknown_labels)
         classes = reading.public_classes(self.classes)
         module, selection = self._selected(len(classes))
-        head = head_of(module, self.head) if self._trains_head else ""
-        rates = {
-            name: self.head_learning_rate if head and name.startswith(f"{head}.") else self.learning_rate
-            for name in selection
-        }
-        trainer = DPTrainer(
+        head = f"{head_of(module, self.head)}." if self._trains_head else None
+        training = Training(
             module,
             selection,
             budget,
+            shape=shape,
+            integral=integral,
             steps=model_file.n_steps(self.epochs, rate),
             batch_size=self.batch_size,
             sampling_rate=rate,
-            clip=self.clip,
-            learning_rate=rates,
-            momentum=self.momentum,
-            warmup_steps=model_file.n_steps(self.warmup_epochs, rate),
-            augment=self.augment,
-            block=self.block,
+            clip=recipe.clip,
+            learning_rate={
+                name: recipe.head_learning_rate if head and name.startswith(head) else recipe.learning_rate
+                for name in selection
+            },
+            momentum=recipe.momentum,
+            warmup_steps=model_file.n_steps(recipe.warmup_epochs, rate),
+            block=recipe.block,
             random_state=self.random_state,
         )
-        return classes, trainer
+        if training.gradients.n_outputs != len(classes):
+            raise ParameterError("the module's head has another number of outputs than there are classes.")
+        stops = {
+            "error": ["whether the fit stopped at a label outside the class list (unknown_labels='error')"],
+            "strict": [A_STRICT_STOP],
+        }
+        guarantee = training.guarantee
+        training.guarantee = replace(
+            guarantee,
+            public_inputs=("the list of classes", *guarantee.public_inputs),
+            not_covered=(*guarantee.not_covered, *stops.get(self.unknown_labels, [])),
+        )
+        return training
 
     @property
     def _trains_head(self) -> bool:
@@ -379,26 +428,3 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         if isinstance(self.train, Mapping):
             return module, self.train
         return module, select_weights(module, self.train, sparsity=self.sparsity, head=self.head)
-
-    def _plan(self, trainer: DPTrainer, shape: tuple[int, ...], *, integral: bool) -> TrainingPlan:
-        plan = trainer.plan(shape, integral=integral)
-        if plan.gradients.n_outputs != len(self.classes):  # type: ignore[arg-type]
-            raise ParameterError("the module's head has another number of outputs than there are classes.")
-        stops = {
-            "error": ["whether the fit stopped at a label outside the class list (unknown_labels='error')"],
-            "strict": [A_STRICT_STOP],
-        }
-        guarantee = plan.guarantee
-        return replace(
-            plan,
-            guarantee=replace(
-                guarantee,
-                public_inputs=("the list of classes", *guarantee.public_inputs),
-                not_covered=(*guarantee.not_covered, *stops.get(self.unknown_labels, [])),
-            ),
-        )
-
-
-def usual_sampling_rate(budget: Budget, ledger: object) -> float:
-    """Return the rate of samples where none is given: 0.1, or 1 where the budget or a ledger cannot account for it."""
-    return _RATE if isinstance(budget, ApproxDP) and ledger is None else 1.0

@@ -1,4 +1,4 @@
-"""DP-SGD on any weights of a module: the trainer asks for noisy sums of gradients, and descends."""
+"""DP-SGD on any weights of a module: a training asks for noisy sums of gradients, and descends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from dppl.kernel.privacy.guarantee import ALWAYS_UNCOVERED, FORM_OF_FILES, softw
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
-__all__ = ["DPTrainer", "TrainingPlan"]
+__all__ = ["Training"]
 
 _ROWS_MIX = (
     "rounding by which the gradient of a record may depend on the records computed beside it, which block=1 rules out"
@@ -39,23 +39,13 @@ _STOPS = "whether a record stopped the training (a token that the module does no
 _COPIES = "several runs that went on from copies of one checkpoint without a ledger"
 _ASSUMPTIONS = (
     "the module and all public inputs were made without the private records",
-    "the module and the augmentation keep nothing of a record that they have seen, nor count them, as a generator of "
-    "their own with a known start does (a seeded one, or a torch.Generator as it is made)",
+    "the module keeps nothing of a record that it has seen, nor counts them",
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TrainingPlan:
-    """What a training asks and guarantees, settled before a private record is read."""
-
-    gradients: NetworkGradients
-    measurements: Mapping[str, Calibrated]  # the gradients, as often as there are steps, with their noise
-    guarantee: Guarantee
-
-
 @dataclass(kw_only=True, eq=False)
-class DPTrainer:
-    """DP-SGD [1] on chosen weights of a module, from checked public parameters: the loop beneath `SparseFinetuner`.
+class Training:
+    """DP-SGD [1] on chosen weights of a module, settled from public values before a private record is read.
 
     In each step every record takes part with the same probability (Poisson sampling by fair coins). Gradients of single
     records are clipped, over all trained weights jointly, and become integers; their sum is exact, and so is the
@@ -66,7 +56,9 @@ class DPTrainer:
 
     module: Any = field(kw_only=False)  # public; it is trained in the mode in which it is, and not changed
     selection: Selection = field(kw_only=False)
-    budget: Budget | None = field(default=None, kw_only=False)
+    budget: Budget = field(kw_only=False)
+    shape: tuple[int, ...]  # of one record
+    integral: bool = False  # whether records hold whole numbers
     steps: int
     batch_size: float
     sampling_rate: float = 1.0
@@ -74,9 +66,13 @@ class DPTrainer:
     learning_rate: float | Mapping[str, float] = 0.1  # of all trained parameters, or of each
     momentum: float = 0.9
     warmup_steps: int = 0
-    augment: Callable[[Any], Any] | None = None
     block: int = 32
     random_state: int | None = None
+
+    gradients: NetworkGradients = field(init=False)
+    # the gradients, as often as there are steps, with their noise
+    measurements: Mapping[str, Calibrated] = field(init=False)
+    guarantee: Guarantee = field(init=False)
 
     def __post_init__(self) -> None:
         self.budget = checked_budget(self.budget)
@@ -89,7 +85,7 @@ class DPTrainer:
             _validate.open_unit(momentum=self.momentum)
         if self.warmup_steps != 0:
             _validate.positive_integer(warmup_steps=self.warmup_steps)
-        fit_for_release(self.random_state)
+        released = fit_for_release(self.random_state)
         self.selection = dict(self.selection)
         sizes = {name: weight.numel() for name, weight in self.module.named_parameters()}
         if not self.selection or not set(self.selection) <= set(sizes):
@@ -105,24 +101,21 @@ class DPTrainer:
         for rate in self.learning_rate.values():
             _validate.positive(learning_rate=rate)
 
-    def plan(self, shape: tuple[int, ...], *, integral: bool = False) -> TrainingPlan:
-        """Settle what a training on records of this shape releases and guarantees: nothing is read or charged."""
-        gradients = NetworkGradients(
+        self.gradients = NetworkGradients(
             self.module,
             self.selection,
             clip=self.clip,
-            shape=shape,
-            integral=integral,
+            shape=self.shape,
+            integral=self.integral,
             block=self.block,
             sampling_rate=self.sampling_rate,
-            augment=self.augment,
         )
-        budget = checked_budget(self.budget)
-        measurements = calibrated(budget, {"gradients": Measurement(gradients, times=self.steps)}, "add-remove")
-        guarantee = Guarantee(
-            budget=budget,
+        declared = {"gradients": Measurement(self.gradients, times=self.steps)}
+        self.measurements = calibrated(self.budget, declared, "add-remove")
+        self.guarantee = Guarantee(
+            budget=self.budget,
             adjacency="add-remove",
-            releases=tuple(one.release for one in measurements.values() if one.release is not None),
+            releases=tuple(one.release for one in self.measurements.values() if one.release is not None),
             public_inputs=(
                 "the module before the training",
                 "which weights are trained",
@@ -131,22 +124,20 @@ class DPTrainer:
                 "all parameters",
             ),
             not_covered=(
-                *([] if gradients.row_independent else [_ROWS_MIX]),
+                *([] if self.gradients.row_independent else [_ROWS_MIX]),
                 *ALWAYS_UNCOVERED,
                 _STOPS,
                 _COPIES,
                 "a changed label or record, which counts as one removed and one added",
             ),
-            fit_for_release=fit_for_release(self.random_state),
+            fit_for_release=released,
             assumptions=_ASSUMPTIONS,
             software={**software_versions(), "torch": str(optional("torch", "torch", "torch").__version__)},
         )
-        return TrainingPlan(gradients, measurements, guarantee)
 
-    def train(
+    def run(
         self,
         records: PrivateRecords,
-        plan: TrainingPlan,
         *,
         name: str,
         meaning: Mapping[str, Any],
@@ -154,8 +145,8 @@ class DPTrainer:
         partition: str | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         progress: Callable[[int], object] | None = None,
-    ) -> Self:
-        """Train for an estimator of this name in the ledger; `plan` is of this trainer, and of records of this shape.
+    ) -> tuple[Any, Guarantee]:
+        """Train for an estimator of this name in the ledger; return the trained copy and what is promised of it.
 
         `meaning` holds public values that say what labels mean, JSON-ready; a checkpoint is of these, too.
         """
@@ -167,21 +158,21 @@ class DPTrainer:
             raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
         # The file is of one run: of all that decides it but the private records, its noise and its account included.
         identity = {
-            **self._public(records),
+            **self._public(),
             **meaning,
-            "noise": [release.to_dict() for release in plan.guarantee.releases],
+            "noise": [release.to_dict() for release in self.guarantee.releases],
             "data set in a ledger": None if ledger is None else ledger.dataset,
             "partition": partition,
         }
         file = Checkpoint(checkpoint, json.loads(as_json(identity)))
         with file.held():
-            state = file.read(plan.gradients.size, self.steps)
+            state = file.read(self.gradients.size, self.steps)
             if state is None:
                 values = np.concatenate([*weights_of(self.module, self.selection).values()], dtype=np.float32)
                 state = State(0, values, np.zeros_like(values))
             if ledger is not None and not _is_paid(ledger, state):
                 state.entry = ledger.charge(
-                    plan.guarantee,
+                    self.guarantee,
                     estimator=name,
                     parameters=self._described(),
                     partition=partition,
@@ -192,17 +183,17 @@ class DPTrainer:
             # Steps that an earlier run has begun are spent, whether or not they were answered.
             with (
                 charged(state.entry),
-                records.counter(plan.measurements, self.random_state, state.begun) as measure,
+                records.counter(self.measurements, self.random_state, state.begun) as measure,
             ):
                 self._descend(measure, state, file, ledger, progress)
         entry = state.entry
         place = None if entry is None else f"{entry.dataset}, release {entry.number}"
         # A copy of the public module, and not of the one that records have passed through.
-        self.module_, self.guarantee_ = deepcopy(self.module), replace(plan.guarantee, ledger_entry=place)
-        set_weights(self.module_, self.selection, state.values)
+        trained = deepcopy(self.module)
+        set_weights(trained, self.selection, state.values)
         if ledger is not None and entry is not None:
             ledger.finish(entry)
-        return self
+        return trained, replace(self.guarantee, ledger_entry=place)
 
     def _descend(
         self,
@@ -240,17 +231,17 @@ class DPTrainer:
     def _described(self) -> dict[str, Any]:
         """Return the public parameters, JSON-ready, without the seed."""
         names = ("steps", "sampling_rate", "batch_size", "clip", "momentum", "warmup_steps", "block")
-        return {"budget": checked_budget(self.budget).to_dict(), **{name: getattr(self, name) for name in names}}
+        return {"budget": self.budget.to_dict(), **{name: getattr(self, name) for name in names}}
 
-    def _public(self, records: PrivateRecords) -> dict[str, Any]:
+    def _public(self) -> dict[str, Any]:
         """Return all public values that decide a training but its noise, by their names for people."""
         places = {name: None if p is None else p.tolist() for name, p in self.selection.items()}
         return {
             **self._described(),
             "learning_rate": self.learning_rate,
             "selection of weights": sha256(json.dumps(places, sort_keys=True).encode()).hexdigest(),
-            "shape of a record": list(records.shape),
-            "kind of records": "integers" if records.integral else "numbers",
+            "shape of a record": list(self.shape),
+            "kind of records": "integers" if self.integral else "numbers",
             "module": tensors_digest("", self.module.state_dict().items()),
             "kind of randomness": "the system's" if self.random_state is None else "seeded",
         }

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
@@ -23,26 +22,22 @@ from dppl.estimators.plan import seed_of
 from dppl.finetune import model_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs
 from dppl.finetune.selection import head_of, weights_of
-from dppl.finetune.sparse import SparseFinetuner
+from dppl.finetune.sparse import NetworkClassifier, SparseFinetuner
 from dppl.kernel import reading
 from dppl.kernel.lattice.stream import as_numpy
-from dppl.kernel.privacy import Budget, Guarantee
+from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
-from dppl.kernel.reading import UnknownLabels
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
 __all__ = ["FilmEnsemble"]
 
-_OPTIONS = (
-    *("head", "batch_size", "sampling_rate", "epochs", "warmup_epochs"),
-    *("head_learning_rate", "learning_rate", "momentum", "clip", "block"),
-)
+_OPTIONS = ("head", "batch_size", "sampling_rate", "epochs", "recipe")
 
 
 @parameters
-class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class FilmEnsemble(NetworkClassifier):
     r"""Train a new head and the normalisation layers of a public network for each task, and let all tasks vote.
 
     Each `partial_fit` is one task. It starts from the public network and a head of zeros over all classes, since a head
@@ -51,16 +46,14 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    module : torch.nn.Module
-        Public network, with group or layer normalisation; see `to_group_norm`. It is not changed.
     budget : ApproxDP, GaussianDP or ZCDP, default=None
         What each task may spend; ApproxDP with a `sampling_rate` below 1. Where tasks are disjoint, it is also what a
         record pays in all.
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks.
     options : dict, default=None
-        Of `SparseFinetuner`: `head`, `batch_size`, `sampling_rate`, `epochs`, `warmup_epochs`, `head_learning_rate`,
-        `learning_rate`, `momentum`, `clip` or `block`. Each task is trained with them.
+        Of `SparseFinetuner`: `head`, `batch_size`, `sampling_rate`, `epochs` or `recipe`. Each task is trained with
+        them.
     scores : {"normalised", "largest"}, default="normalised"
         As in `ContinualEnsemble`: ``"largest"`` takes the largest logit over tasks [1]_. With ``"normalised"`` the
         weights of each class in each head are centred over classes and have one length, as have the rows that reach a
@@ -71,9 +64,6 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``"overlapping"`` needs ``sampling_rate=1``.
     unknown_labels : {"error", "ignore"}, default="error"
         What to do with a label outside `classes`: stop without showing it, or skip the record silently.
-    random_state : int, default=None
-        None draws samples and noise from the operating system. An integer repeats a run, and the guarantee then says
-        that the model must not be released.
 
     Attributes
     ----------
@@ -81,8 +71,8 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Trained weights of each task. Safe to publish.
     allowed_ : ndarray of shape (n_classes, n_tasks), bool
         Which classes each task may hold: public. A head speaks for these alone.
-    n_tasks_, classes_, guarantee_
-        The number of tasks so far, the sorted class list, and the guarantee of all models.
+    n_tasks_ : int
+        Number of tasks so far.
 
     Notes
     -----
@@ -103,14 +93,9 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
        AAAI. Here scale and shift do not depend on the record.
     """
 
-    module: Any = field(kw_only=False)
-    budget: Budget | None = field(default=None, kw_only=False)
-    classes: ArrayLike | None = field(default=None, kw_only=False)
     options: dict[str, Any] | None = None
     scores: Scores = "normalised"
     tasks: stream.Tasks = "disjoint"
-    unknown_labels: UnknownLabels = "error"
-    random_state: int | None = None
 
     def fit(self, X: Any, y: Any, **further: Any) -> Self:
         """Forget earlier tasks, and learn one.
@@ -120,8 +105,7 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y, **further
             As in `partial_fit`.
         """
-        for name in [name for name in vars(self) if name.endswith("_") or name == "_stream"]:
-            delattr(self, name)
+        self._forget()
         return self.partial_fit(X, y, **further)
 
     def partial_fit(
@@ -159,29 +143,27 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _validate.one_of(("error", "ignore"), unknown_labels=self.unknown_labels)
         n, seed = getattr(self, "n_tasks_", 0), self.random_state
         finetuner = self._finetuner(random_state=seed_of(seed, n) if n and seed is not None else seed)
-        classes, trainer = finetuner._prepared(ledger)
-        finetuner.sampling_rate = trainer.sampling_rate
+        classes = reading.public_classes(self.classes)
         allowed = stream.codes_of_task(task_classes, classes)
         within_task = partial(reading.within_task, allowed=allowed, unknown_labels=self.unknown_labels)
         records = PrivateRecords.of_classes(X, y, classes, self.unknown_labels, within_task)
+        training = finetuner._training(records.shape, integral=records.integral, ledger=ledger)
+        finetuner.sampling_rate = training.sampling_rate
         public = self._public(finetuner, records)
         stream.refuse_partition(partition, self.tasks)
-        plan = finetuner._plan(trainer, records.shape, integral=records.integral)
-        plan = replace(plan, guarantee=self._of_one_task(plan.guarantee))
-        trainer.train(
+        training.guarantee = self._of_one_task(training.guarantee)
+        module, promised = training.run(
             records,
-            plan,
             ledger=ledger,
             partition=partition,
-            checkpoint=None,
             progress=progress,
             name=type(self).__name__,
             meaning={"list of task classes": allowed.tolist()},
         )
         # From here on nothing private is at hand.
-        values = np.concatenate(list(weights_of(trainer.module_, trainer.selection).values()))[None]
+        values = np.concatenate(list(weights_of(module, training.selection).values()))[None]
         may = np.isin(np.arange(len(classes)), allowed)[:, None]
-        guarantee = stream.of_tasks(trainer.guarantee_, n + 1, self.tasks)
+        guarantee = stream.of_tasks(promised, n + 1, self.tasks)
         if n:
             values, may = np.concatenate([self.values_, values]), np.concatenate([self.allowed_, may], axis=1)
             guarantee = stream.combined(self.guarantee_, guarantee, len(values))
@@ -190,16 +172,12 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Return the score of each class, of shape (n, n_classes), for `X` of shape (n, ...)."""
+        """Return the score of each class, of shape (n, n_classes): one pass of the network for each task."""
         check_is_fitted(self, "values_")
         records = as_inputs(X)
         logits = (self._of_task(values).decision_function(records) for values in self.values_)
         own = (rows[:, may] for rows, may in zip(logits, self.allowed_.T, strict=True))
         return combined_scores(own, self.allowed_, len(records), self.scores)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of the largest score for each record of `X`, of shape (n, ...)."""
-        return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
 
     def _finetuner(self, **further: Any) -> SparseFinetuner:
         """Return what trains a task."""
