@@ -14,14 +14,14 @@ BUDGET = {
     "estimators": 2064,
     "export": 679,
     "finetune": 2004,
-    "io": 3313,
+    "io": 3315,
     "kernel": 6250,
     "lab": 5080,
     "planning": 479,
     "prototypes": 1214,
     "serve": 1067,
     "statement": 1045,
-    "training": 872,
+    "training": 877,
 }
 
 

@@ -98,7 +98,7 @@ def open_parquet(place: Place) -> Iterator[Any]:
 
 
 def read_columns(place: Place, names: Sequence[str]) -> pa.Table | None:
-    """Read those of some columns that a file has; None if it has none of them."""
+    """Read some columns, as far as a file has them; None if it has none."""
     with open_parquet(place) as file:
         present = [name for name in names if file.schema_arrow.names.count(name) == 1]
         with converting(f"{place}: columns {', '.join(map(repr, present))} must be readable"):
@@ -151,7 +151,7 @@ def check_column(
 def choose_column(names: Sequence[str], parameter: str, name: str | None, place: Place) -> str | None:
     """Choose the column or array of rows (`parameter` "x") or labels ("y"); None where there need be no labels.
 
-    Only the default name, that of the parameter, has others to fall back on.
+    Only the default name, that of the parameter, has alternatives.
     """
     spare = _FALLBACKS[parameter] if name == parameter else ()
     chosen = next((one for one in (name, *spare) if one in names), None)

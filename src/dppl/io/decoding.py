@@ -94,8 +94,8 @@ quiet = _Quiet()
 def _tiff_handlers() -> list[Any]:
     """Return the functions that choose where libtiff, which Pillow has for compressed TIFF, writes messages.
 
-    By itself it writes to the standard error of the process, beside all that Python can silence. There are none where
-    Pillow has no libtiff, or hides it.
+    By itself it writes to the standard error of the process, out of Python's reach. There are none where Pillow has no
+    libtiff, or hides it.
     """
     library = ctypes.CDLL(_pillow("PIL._imaging").__file__)
     setters = [getattr(library, f"TIFFSet{kind}Handler", None) for kind in ("Error", "Warning")]

@@ -128,7 +128,7 @@ class Fragment:
         ]
 
     def blocks(self, size: int) -> Iterator[Array]:
-        """Yield its rows as `EmbeddingTable.blocks` yields those of the table."""
+        """Yield its rows in blocks, as `EmbeddingTable.blocks` does."""
         return rechunk(self.pieces(), size)
 
     def pieces(self) -> Iterator[Array]:
@@ -160,7 +160,7 @@ class Fragment:
 
     @property
     def is_held(self) -> bool:
-        """Whether its rows are in memory, or those of a file of this machine that is mapped there."""
+        """Whether its rows are in memory, or in a file of this machine that is mapped there."""
         return self.place is None or (self._suffix == ".npy" and self.place.local is not None)
 
     def held(self) -> Array:

@@ -127,7 +127,7 @@ def read_label_file(path: AnyPath) -> Array:
 
 def _lines(path: Path) -> list[str]:
     """Read the lines of a UTF-8 text, without the white space around them."""
-    # Its encoding is the file's, and not that of a label.
+    # The encoding belongs to the file, and not to a label.
     with converting(f"{path} must be a UTF-8 text file", "save it again as UTF-8"):
         text = path.read_bytes().decode()
     if text in ("", _BYTE_ORDER_MARK):

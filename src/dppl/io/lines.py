@@ -50,7 +50,7 @@ class Form:
 
     # That of all files that are read. None is UTF-8, or UTF-16 where a file begins with its byte order mark.
     encoding: str | None = None
-    # One character, or ``"tab"``. None is a comma, or in ``.tsv`` a tab; where the header has none, that of comma,
+    # One character, or ``"tab"``. None is a comma, or in ``.tsv`` a tab; where the header has none, the one of comma,
     # semicolon, tab and bar which cuts it into most columns.
     delimiter: str | None = None
 
@@ -174,7 +174,7 @@ def _without_limit(rows: Iterator[list[str]]) -> Iterator[list[str]]:
 
 
 class _CsvLines:
-    """The lines of a CSV file for its reader, with a memory for those of one row.
+    """The lines of a CSV file for its reader, with a memory for the lines of one row.
 
     The reader asks for another line of a row only where a quote is open. So if a row is too long already, the lines
     that are left of it need not be read: one that closes the quote stands for them.
@@ -261,7 +261,7 @@ class JsonTexts(Source):
         value = entry[self.columns.person]
         if value is None or value != value:
             return None
-        if type(value) is float and value.is_integer():  # as tables hold whole numbers beside a missing one
+        if type(value) is float and value.is_integer():  # as tables hold whole numbers where one is missing
             value = int(value)
         if type(value) in (str, int):
             return str(value)

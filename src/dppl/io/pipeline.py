@@ -116,7 +116,7 @@ def embed(
     schema = table_schema(source.label_type, encoder.dimension, rows, maker, person_type=source.person_type)
     report = progress or (lambda _: None)
     with closing(ShardedTable(Path(out), schema, parameters)) as table:
-        # Records of finished shards are passed over; their hash must be that of before: a table is of one source.
+        # Records of finished shards are passed over; their hash must be the same as before: a table has one source.
         records = _Stream(source)
         for shard in table.done:
             deque(islice(records, shard.records), maxlen=0)

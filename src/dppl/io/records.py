@@ -39,7 +39,9 @@ class Record:
     reference: str  # where it lies in the source: a path, or a row counted from 0
     label: Label  # None where it is missing
     load: Callable[[], Payload]  # returns the bytes of an image, or a text as str or bytes; raises `BadRecord`
-    version: Version  # tells contents apart without loading them: a text, a `file_version`, why the record is skipped
+    version: (
+        Version  # differs where contents do, without loading them: a text, a `file_version`, why the record is skipped
+    )
     person: PersonId = None  # whose record it is, which is another thing than `id`; None where it is missing
 
 
@@ -135,11 +137,11 @@ def resolve_columns(
         has += ", which has one column only; name the delimiter if there are more"
     if x is None:
         raise InputError(f"must name the column of {where} with the text or image; {has}.", parameter="x")
-    found = replace(columns, x=x, y=y)
-    for parameter, name in asdict(found).items():
+    resolved = replace(columns, x=x, y=y)
+    for parameter, name in asdict(resolved).items():
         if name is not None and names.count(name) != 1:
             raise InputError(f"must be one column of {where}; got {name!r}; {has}.", parameter=parameter)
-    return found
+    return resolved
 
 
 class Source(ABC):

@@ -140,7 +140,7 @@ class SourceChanged(InputError):
 class ShardedTable:
     """The folder of a table, open for one process, and the report next to it.
 
-    The JSON-ready `parameters` decide its content, together with the source.
+    The JSON-ready `parameters` and the source decide its content.
     """
 
     def __init__(self, folder: Path, schema: pa.Schema, parameters: dict[str, Any]) -> None:

@@ -78,7 +78,7 @@ class EmbeddingTable:
         metadata : mapping of str to str, default=None
             What the table says of itself.
         texts : iterable of n str, default=None
-            Public texts that the rows are embeddings of. A model keeps those of examples of its classes.
+            Public texts that the rows are embeddings of. A model keeps the examples of its classes.
         """
         check_rows(rows, "rows")
         return cls((Fragment.of(rows),), y, dict(metadata or {}), None if texts is None else tuple(texts))
@@ -208,7 +208,7 @@ def read_table(
     # The usual column need not be there; one that was named must name all records.
     for fragment in fragments if ids != _ID else ():
         fragment.check_ids(place)
-    # A file of labels replaces those of the table.
+    # A file of labels replaces the labels of the table.
     own_labels = np.concatenate(y_each) if y_each else None
     all_labels = own_labels if labels is None else read_label_file(labels)
     table = EmbeddingTable(tuple(fragments), all_labels, _shared(place, metadata))

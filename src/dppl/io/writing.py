@@ -142,7 +142,7 @@ def convert_table(
 def to_storage(x: npt.NDArray[Any], rows: str) -> npt.NDArray[Any]:
     """Return embeddings in one of the forms `ROWS`, or as lattice rows, each row by itself.
 
-    Rows in int8 are those of the plain lattice, which `fit` takes as they are; a map that does more than normalise
+    Rows in int8 are plain lattice rows, which `fit` takes as they are; a map that does more than normalise
     takes their directions.
     """
     if rows in ("int8", LATTICE_ROWS):
@@ -223,7 +223,7 @@ def _write_parquet(table: EmbeddingTable, file: IO[bytes], form: str, ids: str) 
     raw = {"compression": "none", "write_statistics": ["id"]} if form == LATTICE_ROWS else {}
     with pq.ParquetWriter(file, schema, use_dictionary=repeating(schema), **raw) as writer:
         for fragment in table.fragments():
-            # Of the other columns, memory holds those of one file.
+            # Memory holds the other columns of one file at a time.
             others = fragment.columns(list(present))
             start = 0
             for block in _converted(fragment, form):

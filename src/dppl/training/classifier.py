@@ -175,6 +175,7 @@ class PrivateClassifier(ReleasedClassifier):
         if public.rows is not None:
             public_rows = embed_items(encoder, public.rows, "public.rows", rows=workflow.ROWS)
         data = PublicData(public_rows, example_rows)
+        # A budget of mu = 0 makes a model of the examples alone, and no private item is embedded.
         if not workflow.settle(model, encoder.dimension, data, groups is not None, ledger, partition):
             X, labels, groups = [], labels[:0], None if groups is None else groups[:0]
         rows = embed_items(encoder, X, "X", rows=workflow.ROWS)

@@ -104,6 +104,7 @@ def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:
             parameter="descriptions",
         )
     classes, where = _class_list(estimator), "descriptions"
+    # A class without a description starts as it would without examples, so a mapping may name some classes only.
     source: Source
     if isinstance(given, str) and given == "names":
         source = Descriptions([(name, words_of(name)) for name in classes])
@@ -200,6 +201,7 @@ def embed_examples(
             f"{encoder.fingerprint.uri} embeds images only. Texts need an encoder with two towers, such as CLIP.",
             parameter="descriptions",
         )
+    # Examples are few, so they are held in memory and not in a folder.
     whole = Window()
     for window in embed_windows(source, tower, rows=rows, progress=progress):
         whole.extend(window)

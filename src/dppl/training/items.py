@@ -73,6 +73,7 @@ def check_items(modality: str, items: Any, name: str) -> None:
         # An array of images. Floats may be on any scale, and channels first would be other images.
         fits = modality == "image" and str(dtype).endswith("uint8") and (len(shape) == 3 or shape[3:] == (3,))
     else:
+        # A vector of numbers is neither texts nor images; columns of data frames have types of their own.
         fits = getattr(dtype, "kind", "O") not in tuple("biufc")
     if not fits:
         form = "str" if modality == "text" else "uint8, shape (n, height, width) or (n, height, width, 3)"

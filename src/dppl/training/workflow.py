@@ -182,7 +182,7 @@ def embed_all(
 
 
 def left_out_of(report: Path, table: EmbeddingTable, classes: NDArray[Any], usable: NDArray[np.bool_]) -> bytes:
-    """Return the owner's list of the records that a fit leaves out: those of `embed`, and those of the fit itself.
+    """Return the owner's list of the records that were skipped: by `embed`, and by the fit itself.
 
     `report` is that of `embed`, `table` what it embedded, and `usable` says which of its rows the fit can use.
     """
@@ -193,6 +193,7 @@ def left_out_of(report: Path, table: EmbeddingTable, classes: NDArray[Any], usab
     rest = [
         Skipped(**row, reason=reasons[int(usable[place])]) for place, row in zip(places, named.to_pylist(), strict=True)
     ]
+    # The last line holds the totals, which count these records, too.
     *lines, totals = report.read_bytes().splitlines(keepends=True)
     counts = json.loads(totals)
     counts["left_out"] = dict(sorted((Counter(counts["left_out"]) + Counter(one.reason for one in rest)).items()))
@@ -201,7 +202,7 @@ def left_out_of(report: Path, table: EmbeddingTable, classes: NDArray[Any], usab
 
 
 def report_of(model: Path) -> Path:
-    """Return where `train` lists the records that it left out, for their owner only."""
+    """Return where `train` lists the records that it skipped, for their owner only."""
     return model.with_name(f"{model.name}.private.jsonl")
 
 
