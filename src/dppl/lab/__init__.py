@@ -34,22 +34,14 @@ __all__ = [
     "long_tailed_sizes",
 ]
 
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "AdaMix": "dppl.lab.adamix",
-        "FeatureCovariance": "dppl.lab.moments",
-        "FilmEnsemble": "dppl.lab.film",
-        "FullDataContinual": "dppl.lab.heads",
-        "GlobalAdapt": "dppl.lab.global_adapt",
-        "LeastSquares": "dppl.lab.moments",
-        "NaiveContinual": "dppl.lab.heads",
-        "Newton": "dppl.lab.moments",
-        "NonPrivateLDA": "dppl.lab.ceilings",
-        "NonPrivateLogisticRegression": "dppl.lab.ceilings",
-        "NonPrivateNearestMean": "dppl.lab.ceilings",
-        "ProjectedPrototypes": "dppl.lab.projected",
-        "long_tailed": "dppl.lab.longtail",
-        "long_tailed_sizes": "dppl.lab.longtail",
-    },
-)
+_HOMES = {
+    "adamix": ["AdaMix"],
+    "ceilings": ["NonPrivateLDA", "NonPrivateLogisticRegression", "NonPrivateNearestMean"],
+    "film": ["FilmEnsemble"],
+    "global_adapt": ["GlobalAdapt"],
+    "heads": ["FullDataContinual", "NaiveContinual"],
+    "longtail": ["long_tailed", "long_tailed_sizes"],
+    "moments": ["FeatureCovariance", "LeastSquares", "Newton"],
+    "projected": ["ProjectedPrototypes"],
+}
+__getattr__, __dir__ = lazy(__name__, {name: f"dppl.lab.{home}" for home, names in _HOMES.items() for name in names})

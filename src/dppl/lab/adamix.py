@@ -108,7 +108,7 @@ class AdaMix(GradientClassifier):
         }
 
     def learn(self, measure: Measure, setting: Setting) -> None:
-        """Start from the classifier of the examples, and take steps along projected gradients next to theirs."""
+        """Start from the classifier of the examples, and add their gradients to the projected ones in every step."""
         examples, n_classes = setting.public.examples, setting.n_classes
         assert examples is not None  # measurements saw to that
         features = setting.lattice.features(examples.rows).astype(np.float64)

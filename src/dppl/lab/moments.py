@@ -139,8 +139,8 @@ class FeatureCovariance(_Steps):
     r"""Noisy gradient descent on the softmax loss in the metric of a noisy Gram matrix (DP-FC).
 
     The Gram matrix A = Σ u uᵀ of rows u of norm at most 1 is released once. From weights Θ = 0, each step releases the
-    sum G of the records' clipped descent directions and moves by η·G·(A + λI)⁻¹. A approximates the Hessian of the
-    loss: it costs once what a Hessian would cost in every step.
+    sum G of the records' clipped descent directions and moves by η·G·(A + λI)⁻¹. A replaces the Hessian of the loss: it
+    costs once what a Hessian would cost in every step.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ class Newton(_Steps):
         ridge = (self.ridge is None) + self._ridge(measure.noise_std("hessians") / unit, setting)
         self.coef_ = np.zeros((setting.n_classes, setting.lattice.dim))
         for _ in steps(self.steps):
-            # Both are asked at the same weights, so a step follows one quadratic model of the loss.
+            # Both are asked at the same weights, so a step belongs to one quadratic model of the loss.
             hessians = (one / unit for one in measure("hessians", weights=self.coef_))
             direction = self._direction(measure, self.coef_)
             self.coef_ = self.coef_ + self.learning_rate * solve_ridges(hessians, ridge, direction)

@@ -72,7 +72,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
         Share of the budget, in squares of mu, for the projection (the paper's s). A quarter of it is for the prototypes
         that are released first.
     n_components : int, default=None
-        Dimensions of the projected rows (the paper's d_p), at most as many as the embedding has. None keeps these.
+        Dimensions of the projected rows (the paper's d_p), at most the embedding's. None keeps these.
     steps : int, default=20
         Number of gradient steps; each gets the same share. The first is a fifth of the projection's own length at the
         start, and later ones are shorter, down to nothing along a line.
@@ -148,7 +148,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
         return np.asarray(math.sqrt(_TEMPERATURE) * axes[: self._width(lattice)])
 
     def prepare(self, setting: Setting) -> _Head:
-        """Set up the prototypes after the projection; bounds of similarities follow from public rows at the start."""
+        """Set up the prototypes after the projection; bounds of similarities are from public rows at the start."""
         if self.head == "public" and setting.public.rows is None:
             raise InputError("head='public' selects among public rows; give public=PublicData(rows).")
         check_size(setting.lattice.dim, self._width(setting.lattice), setting.n_classes)

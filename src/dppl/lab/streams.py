@@ -60,7 +60,7 @@ def blurry(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int, *, elsewhe
     place = np.empty(len(labels), np.intp)
     for number, task in enumerate(class_incremental(labels, names, n_tasks, seed)):
         place[task.rows] = number
-    # A stream of numbers other than for the order of classes.
+    # Not the random numbers that ordered the classes.
     rng = np.random.default_rng([seed, 1])
     moved, anywhere = rng.random(len(labels)) < elsewhere, rng.integers(n_tasks, size=len(labels))
     return _placed(np.where(moved, anywhere, place), names, n_tasks)

@@ -269,7 +269,7 @@ def _coinpress(refit: Callable[[dict[str, Any]], Any], model: Any, sizes: list[i
     """Return the mean radius of the classes' balls, first and after each step, and the mean norm of their estimates.
 
     Both are in the mechanism's units. The first steps of a fit are a fit that stops after them: the shares of the
-    budget are for the whole.
+    budget are from the whole.
     """
     (release,) = model.guarantee_.releases
     split = tuple(release.parameters.values())

@@ -41,7 +41,7 @@ _SETTINGS = {
     "svg.hashsalt": "dppl",
     "svg.fonttype": "none",
 }
-# As its ticks: epsilons are in brackets below.
+# As its ticks, with epsilons in brackets below.
 _MU_LABEL = f"mu (Gaussian DP)\n({AT_DELTA})"
 BALANCED_LABEL = "balanced test accuracy"
 BAND_NOTE = "Lines are medians over seeds, bands their quartiles."

@@ -222,7 +222,7 @@ class _Method(BaseModel):
                     f"{', '.join(method.parameters) or 'none'}."
                 )
         takes_examples = entry is not None and entry.starts_from_examples
-        # Each rule with what breaks it; the first that is broken is reported.
+        # Each rule with what breaks it; the error names the first.
         rules = {
             f".tune: {name} has no hyper-parameters to search": self.tune and not (method.space and method.private),
             ".left_out is for single fits": self.left_out and streams,
@@ -381,7 +381,7 @@ def _first_of(error: ValidationError) -> str:
 
 
 def _datasets(config: _Config, folder: Path) -> dict[_Key, _Data]:
-    """Return the data sets of a configuration, and of benchmarks that it does not name itself."""
+    """Return the data sets of a configuration, and the benchmarks' data sets that it does not name itself."""
     recipes = [RECIPES[one.recipe] for one in config.streams if one.recipe is not None]
     needed = {name: one.whole for one in recipes for name in one.datasets}
     named = {entry.name for entry in config.datasets}

@@ -71,7 +71,7 @@ _METRICS = {BALANCED: _BALANCED, "minority_accuracy": _MINORITY}
 def write_report(path: Path, folder: Path) -> list[Path]:
     """Write the figures and ``report.md`` of a results file, whole or partial.
 
-    A folder with files that are not from an earlier report is refused.
+    A folder with other files than an earlier report's is refused.
 
     Accuracies on test records are experiments: no guarantee covers them. What was tuned on private records is marked in
     every table and figure.

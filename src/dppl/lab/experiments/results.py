@@ -131,7 +131,7 @@ def _packed(results: Sequence[Result]) -> bytes:
 
 
 def _flat(result: Result) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a result; fields of a dictionary are called by its name, a dot and their own."""
+    """Yield the fields of a result; a field of a dictionary goes by both names, with a dot."""
     for name, value in result.items():
         if isinstance(value, dict) and value:
             yield from ((f"{name}.{inner}", one) for inner, one in value.items())
