@@ -16,7 +16,7 @@ BUDGET = {
     "finetune": 2004,
     "io": 3315,
     "kernel": 6250,
-    "lab": 5068,
+    "lab": 5046,
     "planning": 479,
     "prototypes": 1214,
     "serve": 1067,
