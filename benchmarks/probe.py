@@ -66,7 +66,6 @@ def run_probe(X, y, n_classes, steps, n_batches, seed):
         range(n_classes),
         steps=steps,
         learning_rate=STEP / n_classes,
-        momentum=MOMENTUM,
         sampling_rate=1 / n_batches,
         batch_size=len(X) / n_batches,
         random_state=seed,

@@ -75,7 +75,7 @@ def test_public_prototypes_keep_their_epsilon():
 @pytest.mark.parametrize(
     "estimator",
     [
-        MeanPrototypes(ZCDP(2.0), [3, 1, 2], adjacency="replace-one", metric="euclidean"),
+        MeanPrototypes(ZCDP(2.0), [3, 1, 2], adjacency="replace-one"),
         MeanPrototypes(ZCDP(2.0), ["a"], adjacency="replace-one", coinpress="dppl"),
         PublicPrototypes(PureDP(3.0), ["a", "b"], adjacency="replace-one"),
         PublicPrototypes(PureDP(3.0), ["a"], n_prototypes=3),

@@ -41,7 +41,6 @@ def audited(estimator, runs):
         LinearProbe(RHO, CLASSES, **SLOW),
         GlobalAdapt(RHO, CLASSES, steps=2, learning_rate=1e-6, upper_bound=0.01),
         AdaMix(RHO, CLASSES, steps=2, learning_rate=1e-6),
-        LinearProbe(RHO, CLASSES, adjacency="replace-one", **SLOW),
         LeastSquares(RHO, CLASSES),
         LeastSquares(RHO, CLASSES, class_grams=True),
         FeatureCovariance(RHO, CLASSES, steps=2, learning_rate=1e-6),

@@ -42,19 +42,8 @@ SAME = {
         lambda task: dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-6)),
     ),
     "published": (
-        [
-            "--mu",
-            "2",
-            "--options",
-            "adjacency=replace-one",
-            "--options",
-            "coinpress=dppl",
-            "--options",
-            "metric=euclidean",
-        ],
-        lambda task: dppl.MeanPrototypes(
-            dppl.GaussianDP(2.0), adjacency="replace-one", coinpress="dppl", metric="euclidean"
-        ),
+        ["--mu", "2", "--options", "adjacency=replace-one", "--options", "coinpress=dppl"],
+        lambda task: dppl.MeanPrototypes(dppl.GaussianDP(2.0), adjacency="replace-one", coinpress="dppl"),
     ),
     "mapped": (
         [
@@ -82,8 +71,8 @@ SAME = {
         lambda task: dppl.SoftmaxPrototypes(dppl.ApproxDP(2.0, 1e-6)),
     ),
     "automatic, replace-one": (
-        ["--mu", "1", "--method", "auto", "--options", "adjacency=replace-one", "--options", "metric=euclidean"],
-        lambda task: dppl.MeanPrototypes(dppl.GaussianDP(1.0), adjacency="replace-one", metric="euclidean"),
+        ["--mu", "1", "--method", "auto", "--options", "adjacency=replace-one"],
+        lambda task: dppl.MeanPrototypes(dppl.GaussianDP(1.0), adjacency="replace-one"),
     ),
     "automatic, pure": (
         ["--epsilon", "1", "--method", "auto", "--options", "n_prototypes=2"],
@@ -303,14 +292,13 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         ),
         (["--mu", "1", "--options", "n_prototypes=2"], 2, "got 'n_prototypes'"),
         (
-            ["--mu", "1", "--method", "public", "--public", "{public}", "--options", "metric=cosine"],
+            ["--mu", "1", "--method", "public", "--public", "{public}", "--options", "coinpress=dppl"],
             2,
             "--options must be parameters of PublicPrototypes",
         ),
         (["--mu", "1", "--method", "public", "--public", "{public}", "--options", "clip=1"], 2, "clip must be"),
         (["--mu", "1", "--method", "public", "--public", "{public}", "--options", "clip=2,1"], 2, "clip must be"),
-        (["--mu", "1", "--options", "metric=euclidean"], 2, "replace-one"),
-        (["--mu", "1", "--options", "metric=taxi"], 2, "'cosine', 'euclidean'"),
+        (["--mu", "1", "--options", "coinpress=dppl"], 2, "replace-one"),
         (
             ["--mu", "1", "--options", "adjacency=near"],
             2,
@@ -692,7 +680,7 @@ def test_examples_of_another_encoder_are_refused(task, cli, error_line):
         ["--options", f"pool={2}"],
         ["--options", "adjacency=replace-one"],
         ["--options", f"lattice__rotation={1}"],
-        ["--options", "metric=cosine"],
+        ["--options", "coinpress=dppl"],
         ["--options", "clip=auto"],
     ],
 )

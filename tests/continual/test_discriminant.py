@@ -6,9 +6,10 @@ import pytest
 import dppl
 from continual import matrices
 from dppl import GaussianDP, PublicData
-from dppl.continual import ContinualDiscriminant, ContinualPrototypes, _discriminant
-from dppl.continual._discriminant import Axes, weights
+from dppl.continual import ContinualDiscriminant, ContinualPrototypes, _sums
 from dppl.continual._sums import ReleasedSums
+from dppl.continual.discriminant import _DOUBT, Axes
+from dppl.continual.discriminant import discriminant_weights as weights
 from dppl.errors import ModelFileError
 from dppl.kernel import factors as _factors
 from dppl.kernel.lattice import Lattice
@@ -87,10 +88,10 @@ def test_evidence_of_records_is_not_that_of_tasks_chosen_for_their_noise():
     for _ in range(7):
         released = released.added(np.arange(400), rng.normal(size=(400, 384)), 1.0)
     sums, variances, evidence = released.weighted(1.0)
-    of_weighted = _discriminant._sums.evidence_of(sums, variances)
-    doubt = np.full(400, _discriminant._DOUBT)
-    assert _discriminant._sums.posterior(evidence, doubt).max() < 1e-6
-    assert _discriminant._sums.posterior(of_weighted, doubt).mean() > 0.05
+    of_weighted = _sums.evidence_of(sums, variances)
+    doubt = np.full(400, _DOUBT)
+    assert _sums.posterior(evidence, doubt).max() < 1e-6
+    assert _sums.posterior(of_weighted, doubt).mean() > 0.05
 
 
 def test_how_many_records_a_class_has_decides_nothing_without_noise():
@@ -130,12 +131,12 @@ def test_a_class_of_noise_alone_gets_short_weights(public, monkeypatch):
 
     def lengths():
         drawn = [(signal + z, np.ones(8)) for z in noise]
-        made = [weights(*draw, _discriminant._sums.evidence_of(*draw), axes) for draw in drawn]
+        made = [weights(*draw, _sums.evidence_of(*draw), axes) for draw in drawn]
         return np.mean([np.linalg.norm(each, axis=1) for each in made], axis=0)
 
     assert lengths()[4:].max() < 1.3
     assert lengths()[:4].min() > 0.9
-    monkeypatch.setattr(_discriminant._sums, "evidence_of", lambda sums, variances: np.full(len(sums), 100.0))
+    monkeypatch.setattr(_sums, "evidence_of", lambda sums, variances: np.full(len(sums), 100.0))
     assert lengths()[4:].min() > 2
 
 

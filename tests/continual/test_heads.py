@@ -118,8 +118,6 @@ def test_a_naive_head_goes_on_from_the_earlier_weights():
     assert np.allclose(kept.coef_, one.coef_, atol=0.05 * np.abs(one.coef_).max())
     alone = LinearProbe(BUDGET, range(N_CLASSES), random_state=0).fit(X[TASKS[0]], Y[TASKS[0]])
     assert (learn(NaiveContinual, TASKS[:1]).coef_ == alone.coef_).all()
-    with_intercept = learn(NaiveContinual, [TASKS[0], nothing], budget=QUIET, intercept_scaling=0.5)
-    assert np.abs(with_intercept.intercept_).max() > 0.1
 
 
 def test_the_head_of_all_data_is_a_probe_of_all_records_so_far():

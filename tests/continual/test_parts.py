@@ -27,7 +27,7 @@ STREAMS = {
         {"accumulate": "sum", "lattice": LatticeOptions(center="public", pool=2, rotation=3), "public": PUBLIC},
         {},
     ),
-    "prototypes, overlapping": (ContinualPrototypes, {"tasks": "overlapping", "keep_tasks": True}, {}),
+    "prototypes, overlapping": (ContinualPrototypes, {"tasks": "overlapping"}, {}),
     "discriminant": (ContinualDiscriminant, {}, {}),
     "discriminant with public rows": (ContinualDiscriminant, {"public": PUBLIC}, {}),
     "ensemble of probes": (ContinualEnsemble, {"head_options": {"steps": 3}}, {}),

@@ -22,7 +22,7 @@ MODELS = {
     "mapped": MeanPrototypes(
         GaussianDP(1.0), ["c", "a", "b", "é"], lattice=LatticeOptions(center="public", pool=2, rotation=9)
     ),
-    "published": MeanPrototypes(ApproxDP(1.0, 1e-5), [0, 1, 2], adjacency="replace-one", metric="euclidean"),
+    "published": MeanPrototypes(ApproxDP(1.0, 1e-5), [0, 1, 2], adjacency="replace-one"),
     "coinpress": MeanPrototypes(ZCDP(2.0), [0, 1, 2], adjacency="replace-one", coinpress=(0.25, 0.75)),
     "public": PublicPrototypes(PureDP(1.0), [0, 1, 2], random_state=4),
     "top-k": PublicPrototypes(ZCDP(1.0), list("abc"), n_prototypes=np.int64(3), clip=(0.5, 1.5)),

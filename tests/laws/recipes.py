@@ -54,7 +54,6 @@ REPLACED = {"adjacency": "replace-one"}
 COINPRESS = {**REPLACED, "coinpress": "dppl"}
 MAPPED = {"lattice": LatticeOptions(pool=2, rotation=3, center=np.full(DIM, 0.1))}
 BY_PUBLIC_ROWS = {"lattice": LatticeOptions(center="public", rotation="auto")}
-ADDED = {"adjacency": "add-remove"}
 RECIPES = {
     "SoftmaxPrototypes": {
         "": Recipe(),
@@ -66,7 +65,6 @@ RECIPES = {
         "": Recipe(),
         "mapped": Recipe(options=MAPPED),
         "by public rows": Recipe(options=BY_PUBLIC_ROWS, public=True),
-        "euclidean": Recipe(options={"metric": "euclidean", **REPLACED}),
         "coinpress": Recipe(options=COINPRESS, dim=WIDE),
     },
     "PublicPrototypes": {
@@ -84,7 +82,6 @@ RECIPES = {
         "by public rows": Recipe(options=BY_PUBLIC_ROWS, public=True),
         "as published": Recipe(options={"accumulate": "sum"}),
         "of overlapping tasks": Recipe(options={"tasks": "overlapping"}),
-        "kept by task": Recipe(options={"keep_tasks": True}),
         "by a tree": Recipe(options={"noise": "tree", "max_tasks": 5}),
         "by toeplitz": Recipe(options={"noise": "toeplitz", "max_tasks": 5}),
     },
@@ -99,7 +96,7 @@ RECIPES = {
         "as published": Recipe(options={"head_options": {"steps": 3}, "scores": "largest"}),
         "of softmax prototypes": Recipe(options={"head": "softmax"}, public=True),
     },
-    "NaiveContinual": {"": Recipe(options={"steps": 3}), "mapped": Recipe(options={"steps": 3, **MAPPED})},
+    "NaiveContinual": {"": Recipe(options={"steps": 3})},
     "FullDataContinual": {"": Recipe(options={"steps": 3})},
     "AdaMix": {
         "": Recipe(options={"steps": 3}, examples=True),
@@ -117,12 +114,11 @@ RECIPES = {
     },
     "LinearProbe": {
         "": Recipe(options={"steps": 3}),
-        "with an intercept": Recipe(options={"steps": 3, "intercept_scaling": 0.5, "clip": 0.1}),
-        "mapped": Recipe(options={"steps": 3, **MAPPED, **ADDED}),
+        "clipped": Recipe(options={"steps": 3, "clip": 0.1}),
         "of a public size": Recipe(options={"steps": 1, "batch_size": 50.0}),
         # One setting, since calibrating takes a second or more.
         "sampled": Recipe(
-            options={"steps": 5, "sampling_rate": 0.5, "batch_size": 60.0, **ADDED},
+            options={"steps": 5, "sampling_rate": 0.5, "batch_size": 60.0},
             budget=ApproxDP(5.0, 1e-5),
             sampled=True,
         ),

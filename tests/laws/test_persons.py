@@ -19,13 +19,16 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP, SoftmaxPrototypes
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
+from dppl.estimators.parameters import PersonsParameter, parameters
+from dppl.estimators.registry import Entry
 from dppl.kernel import measure, persons, queries, search
 from dppl.kernel.lattice import Lattice, usable_rows
 from dppl.kernel.lattice.residuals import WEIGHT_STEPS
 from dppl.kernel.persons import WholePersons
 from dppl.kernel.privacy.guarantee import PERSON
+from dppl.prototypes import LinearProbe
 from dppl.statement import words
-from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, KINDS, SHARED, cases, each, rows
+from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, RECIPES, SHARED, Kind, cases, each, rows
 from laws.replay import compare
 from laws.traces import messages_of, traces
 from loops import loop
@@ -41,6 +44,18 @@ AS_ROWS = [kind for kind in OF_PERSONS if kind not in WHOLE]
 SHARED_PERSONS = [kind for kind in SHARED if kind in OF_PERSONS]
 REFUSED = [kind for kind in CHARGED if kind not in OF_PERSONS]
 MEAN = BY_NAME["MeanPrototypes add-remove"]
+
+
+@parameters
+class ManyClasses(PersonsParameter, LinearProbe):
+    """A method of one's own, of whose sums no entry belongs to one class."""
+
+
+PROBE = Kind(
+    entry=Entry("ManyClasses", __name__), variant="", recipe=RECIPES["LinearProbe"][""], adjacency="add-remove"
+)
+SEVERAL = [*(kind for kind in OF_PERSONS if "max_classes_per_person" in kind.entry.parameters), PROBE]
+SEVERAL_ROWS = [kind for kind in SEVERAL if kind not in WHOLE]
 
 
 @st.composite
@@ -83,7 +98,7 @@ def test_with_the_same_noise_a_person_moves_releases_by_the_stated_sensitivity(k
     compare(kind, *neighbours_of(data.draw(whole_persons(kind.dim))), budget, data.draw(st.integers(0, 2**32)))
 
 
-@each(OF_PERSONS)
+@each(SEVERAL)
 @given(data=st.data())
 @settings(max_examples=6)
 def test_a_person_of_several_classes_moves_releases_by_the_stated_sensitivity(kind, data):
@@ -568,16 +583,13 @@ def classes_apart(patch):
         patch.setattr(query, "per_class", True)
 
 
-PROBE = BY_NAME["LinearProbe add-remove"]
-
-
 def in_three_classes(dim):
     """One person with a record in each class, or nobody."""
     return (np.zeros((0, dim)), [], []), (np.eye(dim)[:3], CLASSES), np.arange(3)
 
 
 TWO_CLASS_FAULTS = [
-    *((plan_for_one_class, kind, opposite(kind.dim)) for kind in AS_ROWS),
+    *((plan_for_one_class, kind, opposite(kind.dim)) for kind in SEVERAL_ROWS),
     *((keep_every_class, kind, in_three_classes(kind.dim)) for kind in (MEAN, BY_NAME["PublicPrototypes add-remove"])),
     (classes_apart, PROBE, opposite(PROBE.dim)),
 ]
@@ -595,7 +607,7 @@ def test_the_replay_notices_with_two_classes_a_person(fault, kind, case, monkeyp
         replayed()
 
 
-@each(AS_ROWS)
+@each(SEVERAL_ROWS)
 def test_the_statement_says_in_how_many_classes_a_person_counts(kind):
     X, y = kind.records()
     ids = {"groups": ["p", "q"] * 6}
@@ -642,7 +654,7 @@ def test_more_classes_than_there_are_cost_no_more():
 
 
 def test_sums_over_samples_take_one_class_a_person():
-    (kind,) = (kind for kind in KINDS if kind.recipe.sampled)
+    kind = replace(PROBE, recipe=RECIPES["LinearProbe"]["sampled"])
     X, y = kind.records()
     with pytest.raises(ParameterError, match="max_classes_per_person must be 1 where samples"):
         kind.fit(X, y, given={"groups": ["p", "q"] * 6}, max_classes_per_person=2)
@@ -666,9 +678,8 @@ def test_ids_without_an_order_are_refused(ids):
 
 def test_the_statement_of_several_classes_counts_rows_and_not_persons():
     """Their number has the sensitivity 2; that of persons would have 1."""
-    (kind,) = [kind for kind in OF_PERSONS if str(kind) == "LinearProbe add-remove"]
-    X, y = kind.records()
-    last = kind.fit(X, y, given={"groups": ["p", "q"] * 6}, max_classes_per_person=2).guarantee_.releases[-1]
+    X, y = PROBE.records()
+    last = PROBE.fit(X, y, given={"groups": ["p", "q"] * 6}, max_classes_per_person=2).guarantee_.releases[-1]
     assert (last.statistic, last.sensitivity) == ("number of rows of persons", 2)
 
 
@@ -735,7 +746,7 @@ def test_a_search_tosses_one_coin_a_person(monkeypatch):
 
 
 def test_samples_are_of_persons_as_well():
-    (kind,) = (kind for kind in KINDS if kind.recipe.sampled)
+    kind = replace(PROBE, recipe=RECIPES["LinearProbe"]["sampled"])
     X, y = kind.records()
     guarantee = kind.fit(X, y, given={"groups": ["p", "q"] * 6}).guarantee_
     assert guarantee.unit == PERSON

@@ -73,8 +73,6 @@ def traces(fit):
     if isinstance(model, ContinualPrototypes):  # the numbers of tasks are public
         sums = model.released_
         kept["released_"] = repr((sums.n_sums, sums.total.shape, sums.present.shape, sums.evidence.shape))
-        if model.keep_tasks:
-            kept["kept_"] = repr((model.kept_.tasks, model.kept_.allowed, model.kept_.sums.shape))
     words = repr(model), model.get_params()
     if isinstance(model, PrivateSearch):
         kept |= {name: type(kept[name]) for name in kept if name.startswith("best_")}

@@ -21,7 +21,6 @@ from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
 from dppl.lab.experiments.methods import METHODS
-from dppl.prototypes import LinearProbe
 from dppl.statement.words import _percent, _thousandths
 from loops import loop
 
@@ -35,19 +34,6 @@ def test_what_is_on_disk_before_what_is_said_exactly():
     assert "charge is on disk before any private value enters a mechanism and before noise is drawn" in page
     for command in ("`dppl fit` the table", "`dppl train` the records"):
         assert f"{command}, " in " ".join(PAGE.split())
-
-
-def test_the_table_of_neighbours_names_all_that_offer_replace_one():
-    (row,) = [line for line in PAGE.splitlines() if line.startswith("| `replace-one`, `PublicPrototypes`")]
-    kinds = [entry.load() for entry in ENTRIES if entry.module == "dppl.lab" and "replace-one" in entry.adjacencies]
-    for kind in [LinearProbe, *kinds]:
-        examples = PublicData(None, np.eye(2, 4), [0, 1]) if kind is lab.AdaMix else None
-        guarantee = kind(GaussianDP(1.0), [0, 1], public=examples, adjacency="replace-one").plan(4).guarantee
-        assert (
-            guarantee.to_dict()["neighbours"] == "two data sets are neighbours when one record is replaced by another"
-        )
-        assert "the number of records" in guarantee.public_inputs
-        assert f"`{kind.__name__}`" in row
 
 
 @loop("name", sorted(set(re.findall(r"\b((?:tests|tools|docs)/[\w/.]+\w(?:::\w+)?)", PAGE))))

@@ -18,9 +18,8 @@ from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, PublicData
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.residuals import SoftmaxGradient
-from dppl.prototypes import _examples
-from dppl.prototypes._examples import ExampleClassifier, GuidedAscent, Trust
-from dppl.prototypes._softmax import CLIP, STEPS, ClassSizes
+from dppl.prototypes import _softmax
+from dppl.prototypes._softmax import CLIP, STEPS, ClassSizes, ExampleClassifier, GuidedAscent, Trust
 
 RNG = np.random.default_rng(0)
 
@@ -33,7 +32,7 @@ def test_the_examples_classifier_is_ridge_softmax_regression(n_classes):
     codes = np.arange(40) % n_classes
     features = RNG.normal(size=(40, 12)) + 2 * np.eye(n_classes, 12)[codes]
     found = ExampleClassifier.fit(features, codes, n_classes)
-    oracle = LogisticRegression(C=1 / _examples._RIDGE, fit_intercept=False, tol=1e-8, max_iter=1000)
+    oracle = LogisticRegression(C=1 / _softmax._RIDGE, fit_intercept=False, tol=1e-8, max_iter=1000)
     np.testing.assert_allclose(found.coef, oracle.fit(features, codes).coef_, atol=2e-3)
     np.testing.assert_allclose(found.coef.sum(axis=0), 0, atol=1e-6)
 
@@ -126,7 +125,7 @@ def reference_trust(agreement, noise_std, spread, known, hits, hits_std):
     variance = max(float(np.average(excess, weights=weights)), 0.0025)
     own = np.flatnonzero(known)
     posterior, likelihoods = {}, {}
-    for number, (name, prior) in enumerate(zip(("none", "some", "all"), _examples._PRIOR, strict=True)):
+    for number, (name, prior) in enumerate(zip(("none", "some", "all"), _softmax._PRIOR, strict=True)):
         right = number / 2
         hit = [
             norm.logpdf(hits, right * b + (1 - right) / len(own), math.sqrt(hits_std**2 + (0.5 / len(own)) ** 2))
@@ -166,7 +165,7 @@ def test_trust_is_the_posterior(n, noise, hits, seed, gaps):
     all_right, right = reference_trust(agreement, noise_std, spread, known, hits, 0.1)
     np.testing.assert_allclose(found.all_right, all_right, atol=1e-9)
     np.testing.assert_allclose(found.right, right, atol=1e-9)
-    assert (found.of_classes <= 1 + 1e-9).all()
+    assert ((found.all_right + found.right) <= 1 + 1e-9).all()
 
 
 def test_clear_evidence_is_believed():
@@ -176,7 +175,7 @@ def test_clear_evidence_is_believed():
     noise_std, spread, known = np.full(n, 0.02), np.zeros(n), np.ones(n, bool)
     assert Trust.of(right, noise_std, spread, known, (0.6, 0.01)).all_right > 0.99
     nothing = Trust.of(np.roll(right, 1, axis=1), noise_std, spread, known, (0.02, 0.01))
-    assert nothing.of_classes.max() < 0.01
+    assert (nothing.all_right + nothing.right).max() < 0.01
     half = right * (np.arange(n) < n // 2)
     some = Trust.of(half, noise_std, spread, known, (0.3, 0.01))
     assert some.all_right < 0.01
@@ -327,8 +326,8 @@ def test_the_order_of_examples_hardly_shows():
 
 
 WRONG = {
-    "no labels": ((np.eye(2, 64),), ParameterError, "example_classes is missing"),
-    "no rows": ((None, [0, 1]), ParameterError, "example_classes goes with examples"),
+    "no labels": ((np.eye(2, 64),), ParameterError, "example_classes must be given with examples"),
+    "no rows": ((None, [0, 1]), ParameterError, "example_classes must be given with examples"),
     "none": ((np.empty((0, 64)), []), InputError, "at least one row"),
     "narrow": ((np.eye(2, 63), [0, 1]), InputError, "64 features"),
     "too few labels": ((np.eye(2, 64), [0]), InputError, "public.examples and public.example_classes must"),

@@ -41,7 +41,7 @@ MODELS = {
     "mean-approx": MeanPrototypes(
         ApproxDP(1.0, 1e-6), [0.0, 1.0, 2.0], lattice=LatticeOptions(center="public", pool=2, rotation=9)
     ),
-    "mean-replace-one": MeanPrototypes(ZCDP(1.0), ["0", "1", "2", "é"], metric="euclidean", **REPLACE),
+    "mean-replace-one": MeanPrototypes(ZCDP(1.0), ["0", "1", "2", "é"], **REPLACE),
     "coinpress-zcdp": MeanPrototypes(ZCDP(1.0), [0, 1, 2], coinpress="dppl", **REPLACE),
     "coinpress-approx": MeanPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2], coinpress=(0.25, 0.75), **REPLACE),
     "coinpress-gaussian": MeanPrototypes(GaussianDP(1.0), [0, 1, 2], coinpress="dppl", **REPLACE),

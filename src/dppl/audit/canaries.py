@@ -192,7 +192,9 @@ def worst_case(
             contradict = hasattr(estimator, "clip_quantile")  # AdaMix, whose clipping norm follows from its examples
             data = replace(data, public=PublicData(None, *_examples(estimator, row, classes, contradict)))
         # The worst record is one record, and fits that try it have no person IDs.
-        single: EmbeddingClassifier = clone(estimator).set_params(max_classes_per_person=None)
+        single: EmbeddingClassifier = clone(estimator)
+        if single.max_classes_per_person is not None:
+            single.set_params(max_classes_per_person=None)
         # A gradient changes most by the opposite row; a Gram matrix cannot tell that from the row itself.
         others = [opposite, orthogonal] if replaces else [None]
         canaries = [Canary(row, label, Likelihood((), ()), other) for other in others]

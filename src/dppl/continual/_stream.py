@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
-from dppl.engines import Engine
 from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
@@ -172,10 +171,10 @@ class ContinualClassifier(EmbeddingClassifier):
                     "with a new estimator."
                 )
 
-    def _plan(self, n_features: int, engine: Engine | None = None, task: Task | None = None) -> Plan:
+    def _plan(self, n_features: int, *given: Any, **private: Any) -> Plan:
         """Plan a task; `fit` learns the first one, which may hold all classes."""
-        task = task or Task(None, codes_of_task(None, reading.public_classes(self.classes)))
-        plan = super()._plan(n_features, engine, task)
+        plan = super()._plan(n_features, *given, **private)
+        task = plan.setting.task
         guarantee = of_stream(plan.guarantee, self._relation, self.tasks)
         if task.earlier is not None:
             check_same_promise(task.earlier.guarantee_, self._of_tasks(guarantee, task.number - 1))
@@ -207,7 +206,6 @@ class ContinualClassifier(EmbeddingClassifier):
 
     def _complete(self, setting: Setting) -> None:
         task = setting.task
-        assert task is not None  # `_plan` sees to it
         self.n_tasks_ = task.number
         if task.earlier is not None:
             later = self._of_tasks(self.guarantee_, task.number)

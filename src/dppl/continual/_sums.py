@@ -12,13 +12,12 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dppl.errors import ParameterError
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.kernel.reading import Codes
 
@@ -65,18 +64,7 @@ def _lengths(sums: Float, variance: Float) -> Float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Released:
-    """Released arrays, which a model file holds by the names of the fields."""
-
-    _PREFIX: ClassVar[str] = ""
-
-    def to_tensors(self) -> dict[str, NDArray[Any]]:
-        """Return everything as arrays."""
-        return {self._PREFIX + one.name: getattr(self, one.name) for one in fields(self)}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReleasedSums(_Released):
+class ReleasedSums:
     """Noisy sums of unit rows, added up over tasks. With correlated noise all but the first two are zero."""
 
     n_sums: NDArray[np.int64]  # shape (n_classes,); number of tasks that could hold each class: public
@@ -91,6 +79,10 @@ class ReleasedSums(_Released):
     def none(cls, n_classes: int, dim: int) -> Self:
         """Return the sums of no task."""
         return cls(np.zeros(n_classes, np.int64), *np.zeros((2, n_classes, dim)), *np.zeros((3, n_classes)))
+
+    def to_tensors(self) -> dict[str, NDArray[Any]]:
+        """Return everything as arrays, which a model file holds by the names of the fields."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @classmethod
     def of_tensors(cls, tensors: dict[str, NDArray[Any]], n_classes: int, dim: int, *, n_tasks: int) -> Self:
@@ -150,56 +142,3 @@ class ReleasedSums(_Released):
         squares = share**2 * tasks + 2 * share * rest * self.weight + rest**2 * self.squared_weight
         sums = (share[:, None] * self.total + rest[:, None] * self.present) * (weight / squares)[:, None]
         return sums, variance * weight**2 / squares, evidence
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KeptSums(_Released):
-    """Noisy sums of each task by itself, so that a task can be forgotten later."""
-
-    tasks: NDArray[np.int64]  # shape (n_kept,); numbers of the tasks, from 1, increasing
-    allowed: NDArray[np.bool_]  # shape (n_kept, n_classes); classes that each task could hold: public
-    sums: Float  # shape (n_kept, n_classes, dim); zero for other classes
-    variances: Float  # shape (n_kept,); of the noise of each coordinate
-    _PREFIX: ClassVar[str] = "kept_"
-
-    @classmethod
-    def none(cls, n_classes: int, dim: int) -> Self:
-        """Return the sums of no task."""
-        sums = np.zeros((0, n_classes, dim))
-        return cls(np.zeros(0, np.int64), np.zeros((0, n_classes), np.bool_), sums, np.zeros(0))
-
-    @classmethod
-    def of_tensors(cls, tensors: dict[str, NDArray[Any]], n_classes: int, dim: int, *, n_tasks: int) -> Self:
-        """Read what `to_tensors` wrote; raise `Misfit` if it does not fit."""
-        count = len(tensors["kept_tasks"])
-        tasks = check_tensor(tensors, "kept_tasks", (count,), np.int64)
-        if not set(tasks.tolist()) <= set(range(1, n_tasks + 1)) or (np.diff(tasks) <= 0).any():
-            raise Misfit("its numbers of tasks contradict each other")
-        allowed = check_tensor(tensors, "kept_allowed", (count, n_classes), np.bool_)
-        sums = check_tensor(tensors, "kept_sums", (count, n_classes, dim), np.float64)
-        return cls(tasks, allowed, sums, check_tensor(tensors, "kept_variances", (count,), np.float64))
-
-    def added(self, task: int, classes: Codes, sums: Float, variance: float) -> Self:
-        """Add the sums of one more task, of these classes."""
-        allowed, whole = np.zeros(self.allowed.shape[1:], np.bool_), np.zeros(self.sums.shape[1:])
-        allowed[classes], whole[classes] = True, sums
-        own = {"tasks": task, "allowed": allowed, "sums": whole, "variances": variance}
-        return replace(self, **{name: np.concatenate([getattr(self, name), [one]]) for name, one in own.items()})
-
-    def without(self, task: int) -> Self:
-        """Drop the sums of one task; raise `ParameterError` if it is not among them."""
-        others = self.tasks != task
-        if others.all():
-            kept = ", ".join(map(str, self.tasks[:20].tolist())) or "none"
-            raise ParameterError(
-                f"must be the number of a task that is kept: {kept}{', …' * (len(self.tasks) > 20)}; got {task}.",
-                parameter="task",
-            )
-        return replace(self, **{one.name: getattr(self, one.name)[others] for one in fields(self)})
-
-    def summed(self) -> ReleasedSums:
-        """Return the sums of all tasks."""
-        total = ReleasedSums.none(*self.sums.shape[1:])
-        for allowed, sums, variance in zip(self.allowed, self.sums, self.variances.tolist(), strict=True):
-            total = total.added(np.flatnonzero(allowed), sums[allowed], variance)
-        return total

@@ -17,7 +17,6 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit
 from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting, Task
-from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
 from dppl.prototypes import LinearProbe, SoftmaxPrototypes
@@ -28,7 +27,7 @@ Float = NDArray[np.float64]
 # How heads are fitted, and the parameters that a head takes.
 Head: TypeAlias = Literal["probe", "softmax"]
 _HEADS: dict[Head, tuple[type[EmbeddingClassifier], tuple[str, ...]]] = {
-    "probe": (LinearProbe, ("steps", "learning_rate", "momentum", "clip", "l2")),
+    "probe": (LinearProbe, ("steps", "learning_rate", "clip")),
     "softmax": (SoftmaxPrototypes, ()),
 }
 Scores: TypeAlias = Literal["normalised", "largest"]
@@ -50,7 +49,7 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
         What fits a head: `LinearProbe`, as published [1]_, or `SoftmaxPrototypes`, which takes public rows of each
         task.
     head_options : dict, default=None
-        For ``"probe"``: `steps`, `learning_rate`, `momentum`, `clip` or `l2` of `LinearProbe`.
+        For ``"probe"``: `steps`, `learning_rate` or `clip` of `LinearProbe`.
     scores : {"normalised", "largest"}, default="normalised"
         ``"largest"`` takes the largest logit over heads [1]_, which compares heads of different scales. With
         ``"normalised"`` the weights of each class in each head are centred over classes and have one length, with which
@@ -111,8 +110,10 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     def _new_head(self) -> EmbeddingClassifier:
         return _HEADS[self.head][0](self.budget, self.classes, **(self.head_options or {}))
 
-    def _uses_public_rows(self, public: PublicValues) -> bool:
-        return super()._uses_public_rows(public) or self._new_head()._uses_public_rows(public)
+    @property
+    def public_rows(self) -> Literal["unused", "optional", "required"]:  # type: ignore[override]
+        """What they are to a head."""
+        return self._new_head().public_rows
 
     def prepare(self, setting: Setting) -> Any:
         """As a head does."""
@@ -129,7 +130,6 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Fit a head for the task, and keep those of earlier ones."""
         head, task = self._new_head(), setting.task
-        assert task is not None
         head.classes_, head.lattice_ = setting.classes, setting.lattice
         head.learn(measure, setting)
         allowed = np.isin(np.arange(setting.n_classes), task.allowed)

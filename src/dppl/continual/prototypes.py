@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from contextlib import AbstractContextManager
 from dataclasses import field
@@ -10,11 +9,10 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
 from dppl.continual._stream import NEVER, ContinualClassifier, Tasks
-from dppl.continual._sums import KeptSums, ReleasedSums, evidence_of
+from dppl.continual._sums import ReleasedSums, evidence_of
 from dppl.errors import ParameterError
 from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
@@ -28,7 +26,6 @@ Rule: TypeAlias = Literal["weighted", "sum"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 Noise: TypeAlias = Literal["independent", "tree", "toeplitz"]
 NOISES: tuple[Noise, ...] = get_args(Noise)
-_UNLEARNING = "unlearning: releases of a forgotten task remain in earlier models, and their cost remains charged"
 _STATE = (
     "the private state of the stream, a file with true sums of earlier tasks: who may read it, that it is deleted when "
     "the stream ends, and that the stream never goes on twice, from copies of it"
@@ -57,9 +54,6 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         sums of a class up [1]_, with the noise of every task, also of those that hold no record of the class.
         ``"weighted"`` computes from the released sums how likely a class is present in each task, and how likely all
         classes are spread over all tasks, and weighs accordingly; it costs nothing further.
-    keep_tasks : bool, default=False
-        Whether the released sums of each task are kept by themselves, for `forget`: the model then grows with the
-        number of tasks. Only with independent noise.
 
     Attributes
     ----------
@@ -67,8 +61,6 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         Directions of the classes, in the order of `classes_`. Safe to publish.
     released_ : ReleasedSums
         The noisy sums that they are computed from, added up over tasks. Safe to publish.
-    kept_ : KeptSums
-        Those of each task, with `keep_tasks`. Safe to publish.
 
     Notes
     -----
@@ -106,44 +98,12 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
 
     prototypes_: NDArray[np.float64] = field(init=False)
     released_: ReleasedSums = field(init=False)
-    kept_: KeptSums = field(init=False)
     _RELEASED = "prototypes_"
 
     tasks: Tasks = "disjoint"
     noise: Noise = "independent"
     max_tasks: int | None = None
     accumulate: Rule | None = None
-    keep_tasks: bool = False
-
-    def forget(self, task: int) -> Self:
-        """Forget a task: what it released is dropped from the model, and the rest is added up anew.
-
-        This is not unlearning. Models that were published before hold the task, so the guarantee and the ledger's entry
-        stay as they are; the records of the task are as well protected as before, and no better. The classes of a
-        stream stay those of its list.
-
-        Parameters
-        ----------
-        task : int
-            Its number, from 1.
-
-        Raises
-        ------
-        ParameterError
-            If tasks are not kept (`keep_tasks`), or this one is not there or was forgotten before.
-        """
-        check_is_fitted(self, self._RELEASED)
-        if not self._fitted_with["keep_tasks"]:
-            raise ParameterError(
-                "must be True from the first task on for a task to be forgotten.", parameter="keep_tasks"
-            )
-        _validate.positive_integer(task=task)
-        later = copy.copy(self)
-        later.kept_ = self.kept_.without(task)
-        later.released_ = later.kept_.summed()
-        later._weigh(float(later.kept_.variances.max(initial=0.0)))  # they are all alike
-        self.__dict__.update(vars(later))  # all at once, or nothing
-        return self
 
     def _opened(self, state: str | os.PathLike[str] | None, earlier: Self | None) -> AbstractContextManager[Any]:
         if self.noise == "independent":
@@ -167,8 +127,6 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         _validate.one_of(NOISES, noise=self.noise)
         if self.accumulate is not None:
             _validate.one_of(RULES, accumulate=self.accumulate)
-        if not isinstance(self.keep_tasks, bool):
-            raise ParameterError(f"must be True or False; got {self.keep_tasks!r}.", parameter="keep_tasks")
         if self.noise == "independent":
             if self.max_tasks is not None:
                 raise ParameterError("is for correlated noise; leave it out.", parameter="max_tasks")
@@ -186,11 +144,6 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
                 "must be 'independent' where tasks overlap: a person in several tasks would be in one row several "
                 "times, which correlated noise is not made for.",
                 parameter="noise",
-            )
-        if self.keep_tasks:
-            raise ParameterError(
-                "must be False with correlated noise, from which single tasks cannot be separated.",
-                parameter="keep_tasks",
             )
         if self.accumulate == "weighted":
             raise ParameterError(
@@ -210,38 +163,29 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
             return {"sums": Measurement(ClassSums(setting.lattice, n_classes), statistic=statistic)}
         weighted = f"weighted by the public matrix {self.noise!r} for at most {self.max_tasks} tasks"
         statistic = f"class sums of lattice rows of all tasks ({n_classes} x {dim} each), {weighted}"
-        assert setting.task is not None
         most = int(self.max_tasks or 0)
         rows = CorrelatedClassSums(setting.lattice, n_classes, self.noise, most, setting.task.number)
         return {"sums": Measurement(rows, statistic=statistic)}
 
-    def not_covered(self) -> tuple[str, ...]:
-        """Name what else the guarantee does not cover: the private state, and what was forgotten."""
-        return tuple([_STATE] * (self.noise != "independent") + [_UNLEARNING] * self.keep_tasks)
+    @property
+    def not_covered(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The private state of correlated noise."""
+        return () if self.noise == "independent" else (_STATE,)
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Ask for the sums of the task, and add them to those of earlier ones."""
-        task, shape, scale = setting.task, (setting.n_classes, setting.lattice.dim), measure.unit("sums")
-        assert task is not None
-        before = ReleasedSums.none(*shape) if task.earlier is None else task.earlier.released_
+        task, n_classes, scale = setting.task, setting.n_classes, measure.unit("sums")
+        before = task.earlier.released_ if task.earlier else ReleasedSums.none(n_classes, setting.lattice.dim)
         if self.noise != "independent":
-            estimate = measure("sums")
-            self.released_ = before.totalled(task.allowed, estimate / scale)
-            growth = factors.prefix_variance(self.noise, task.number)
-            self._add_up(np.full(setting.n_classes, measure.noise_std("sums") ** 2 * growth / scale**2))
+            self.released_ = before.totalled(task.allowed, measure("sums") / scale)
+            variance = factors.prefix_variance(self.noise, task.number) * measure.noise_std("sums") ** 2 / scale**2
+            self._add_up(np.full(n_classes, variance))
             return
         sums = measure("sums", classes=task.allowed) / scale
         # Rounding adds a twelfth of a step to the noise.
         variance = float((measure.noise_std("sums") ** 2 + 1 / 12) / scale**2)
         self.released_ = before.added(task.allowed, sums, variance)
-        if self.keep_tasks:
-            kept = KeptSums.none(*shape) if task.earlier is None else task.earlier.kept_
-            self.kept_ = kept.added(task.number, task.allowed, sums, variance)
-        self._weigh(variance)
-
-    def _weigh(self, variance: float) -> None:
-        """Compute the model from the released sums."""
-        if self._fitted_with.get("accumulate") == "sum":
+        if self.accumulate == "sum":
             self._add_up(variance * np.maximum(self.released_.n_sums, 1))
         else:
             self._set_model(*self.released_.weighted(variance))
@@ -261,15 +205,12 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         return {"prototypes": (np.float64, (len(self.classes_), self.lattice_.dim))}
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
-        kept = self.kept_.to_tensors() if self._fitted_with["keep_tasks"] else {}
-        return {**super()._tensors(), **self.released_.to_tensors(), **kept}
+        return {**super()._tensors(), **self.released_.to_tensors()}
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
         shape = len(self.classes_), self.lattice_.dim
         self.released_ = ReleasedSums.of_tensors(tensors, *shape, n_tasks=self.n_tasks_)
-        if self.keep_tasks:
-            self.kept_ = KeptSums.of_tensors(tensors, *shape, n_tasks=self.n_tasks_)
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         scores = features.astype(np.float64) @ unit_directions(self.prototypes_).T

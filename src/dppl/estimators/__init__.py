@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from dppl._lazy import lazy
 
 if TYPE_CHECKING:
-    from dppl.estimators.base import EmbeddingClassifier
-    from dppl.estimators.classifier import Classifier
+    from dppl.estimators.base import Classifier, EmbeddingClassifier
     from dppl.estimators.model_file import load
     from dppl.estimators.parameters import LatticeOptions
     from dppl.estimators.public_data import PublicData
@@ -18,7 +17,7 @@ __all__ = ["Classifier", "EmbeddingClassifier", "LatticeOptions", "PrivateSearch
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "Classifier": "dppl.estimators.classifier",
+        "Classifier": "dppl.estimators.base",
         "EmbeddingClassifier": "dppl.estimators.base",
         "LatticeOptions": "dppl.estimators.parameters",
         "PrivateSearch": "dppl.estimators.search",

@@ -1,4 +1,4 @@
-"""What all classifiers share: their inputs and the way a fit runs."""
+"""What all classifiers share: their parameters and the way a fit runs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from dppl import _validate
 from dppl._metadata import ENCODER, columns_of, stated
-from dppl.engines import Engine, InProcess
+from dppl.engines import Engine
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.parameters import GROUPS, ROTATION, LatticeOptions, parameters, with_options
 from dppl.estimators.plan import Plan, Setting, Task
-from dppl.estimators.public_data import PublicData, PublicValues, checked, refuse_private
+from dppl.estimators.public_data import PublicData
 from dppl.estimators.released import ReleasedClassifier
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
@@ -66,11 +66,6 @@ class EmbeddingClassifier(ReleasedClassifier):
         What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
         ``"strict"`` stops before anything is charged, also if a row cannot be used. That it did not stop is one bit
         about the records, which the guarantee names as not covered. Not with a table in parts.
-    max_classes_per_person : int, default=None
-        In how many classes a person counts at most, in a fit with ids of persons: those of most of their rows. None is
-        all for `SoftmaxPrototypes`, where their number costs nothing, and 1 elsewhere. More than 1 means more noise
-        there: by the square root of the number where classes are released separately (class
-        sums), and else by the number.
     random_state : int, default=None
         None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
         must not be released.
@@ -89,16 +84,19 @@ class EmbeddingClassifier(ReleasedClassifier):
     classes: ArrayLike | None = field(default=None, kw_only=False)
     public: PublicData | None = None
     unknown_labels: UnknownLabels | Literal["strict"] = "error"
-    max_classes_per_person: int | None = None
     random_state: int | None = None
 
     # Whether it takes public examples of the classes.
     starts_from_examples: ClassVar[bool] = False
+    # What public rows are to it, besides what `lattice` reads off them.
+    public_rows: ClassVar[Literal["unused", "optional", "required"]] = "unused"
     # Whether replace-one keeps the class of a record, and so the number of records in each class.
     replaces_within_classes: ClassVar[bool] = False
     # Whether persons enter it with all of their records, of any number of classes, at the cost of one record. All its
     # queries must then allow it.
     whole_persons: ClassVar[bool] = False
+    # What else the guarantee does not cover.
+    not_covered: ClassVar[tuple[str, ...]] = ()
 
     def fit(
         self, X: Any, y: Any = None, *, groups: Any = None, ledger: Ledger | None = None, partition: str | None = None
@@ -109,31 +107,25 @@ class EmbeddingClassifier(ReleasedClassifier):
         ----------
         X : array-like, torch tensor or table of shape (n_records, n_features)
             Private embeddings, one row a record. Rows of NaN, infinity or only zeros are left out with their labels,
-            silently; under replace-one they are rows of zeros, which count as records. A tensor on
-            another device is read in blocks. Or a table in parts that holds its own labels
-            (`dppl.io.read_parts`), for methods that read records through sums alone.
+            silently; under replace-one they are rows of zeros, which count as records. A table in parts
+            (`dppl.io.read_parts`) is for methods that read records through sums alone.
         y : array-like of shape (n_records,), default=None
-            Private labels. None is for a table in parts.
+            Private labels. None is for a table in parts, which holds its own.
         groups : array-like of shape (n_records,), default=None
             Private ids of the persons whose records these are. With them the guarantee is for a person with all of
-            their records (docs/persons.md), which together count as much as one record. Ids are matched as labels are;
-            None, NaN and empty texts are one person each.
+            their records (docs/persons.md). Ids are matched as labels are; a missing one is a person of its own.
         ledger : Ledger, default=None
-            Account of the data set. The release is charged before any private value is read; if the fit stops
-            after that, the charge stays.
+            Account of the data set, charged before any private value is read; if the fit stops then, the charge stays.
         partition : str, default=None
             Name of the part of the data set that (`X`, `y`) is, see `Ledger.charge`.
 
         Raises
         ------
-        ParameterError, BudgetError
-            If a parameter breaks its rule, or the budget cannot be spent by this mechanism.
-        EngineError
-            If work that an engine spread did not end. The ledger keeps the charge.
-        BudgetExceeded
-            If the ledger does not cover the release. Nothing was drawn then.
-        InputError, UnknownLabelError
-            If the arrays do not match, a label lies outside `classes`, or a row cannot be used in a strict fit.
+        ParameterError, BudgetError, BudgetExceeded
+            If a parameter breaks its rule, or budget or ledger do not allow the release. Nothing was drawn then.
+        InputError, UnknownLabelError, EngineError
+            If the arrays do not match, a label lies outside `classes`, a row cannot be used in a strict fit, or work
+            that an engine spread did not end. The ledger keeps the charge.
         """
         return self._fit(X, y, groups, ledger, partition)
 
@@ -149,7 +141,7 @@ class EmbeddingClassifier(ReleasedClassifier):
     ) -> Self:
         """Plan, pay, read, learn: in this order. A fit that fails leaves an unfitted model behind.
 
-        `task` and the private `state` are those of a stream.
+        `state` is what a stream keeps of its records between tasks, and private.
         """
         self._forget()
         try:
@@ -158,37 +150,36 @@ class EmbeddingClassifier(ReleasedClassifier):
                 warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=3)
             # Numbers that leave the range of floats belong to single rows, and must neither warn nor stop the others.
             with one_thread_each, np.errstate(all="ignore"):
-                # Shapes, kinds, parameters and public values alone decide what is released, and what it costs.
+                # Plan: shapes, kinds, parameters and public values alone decide what is released, and what it costs.
                 private = private_data(X, y, groups, max_classes=self.max_classes_per_person)
-                refuse_private(self.public or PublicData(), X, y)
-                plan = self._plan(private.n_features, private.engine, task)
+                plan = self._plan(private.n_features, private.engine, task, (X, y))
                 classes, task = plan.setting.classes, plan.setting.task
-                allowed = None if task is None else task.allowed
                 guarantee = plan.guarantee_on(X, groups)
+                queries = [one.measurement.query for one in plan.measurements.values()]
                 private.check(
-                    needs_rows=any(one.measurement.query.needs_rows for one in plan.measurements.values()),
+                    needs_rows=any(query.needs_rows for query in queries),
                     strict=self.unknown_labels == "strict" and bool(guarantee.releases),
-                    classes=classes if allowed is None else classes[allowed],
+                    classes=classes[task.allowed],
                 )
-                # Paid before a private value is read: whoever stops a fit after that has seen something of it.
+                facts = public_facts(X)
+                # Pay, before a private value is read: whoever stops a fit after that has seen something of it.
                 # Not the seed: whoever reads the ledger could remove the noise.
                 recorded = {name: one for name, one in plan.parameters.items() if name != "random_state"}
                 guarantee, entry = charge(ledger, partition, guarantee, type(self).__name__, recorded)
                 with charged(entry):
                     records = None
-                    if plan.measurements:
+                    if queries:
                         records = private.records(
                             classes,
                             unknown_labels="ignore" if self.unknown_labels == "ignore" else "error",
                             adjacency=self.adjacency,
-                            allowed=allowed,
+                            allowed=task.allowed,
                             max_classes=self.max_classes_per_person,
                             whole_persons=self.whole_persons,
                             stream=state,
                         )
-                    seed = self.random_state if task is None else task.seed(self.random_state)
-                    with Measure(plan.measurements, records, seed) as measure:
-                        self._learn(plan, public_facts(X), guarantee, measure)
+                    with Measure(plan.measurements, records, task.seed(self.random_state)) as measure:
+                        self._learn(plan, facts, guarantee, measure)
                     if state is not None:
                         state.write(self)
                 if ledger is not None and entry is not None:
@@ -223,17 +214,23 @@ class EmbeddingClassifier(ReleasedClassifier):
         with one_thread_each:
             return self._plan(n_features)
 
-    def _plan(self, n_features: int, engine: Engine | None = None, task: Task | None = None) -> Plan:
-        """Plan a fit from parameters, public values and the widths of rows."""
+    def _plan(
+        self,
+        n_features: int,
+        engine: Engine | None = None,
+        task: Task | None = None,
+        private: tuple[Any, Any] = (None, None),
+    ) -> Plan:
+        """Plan a fit from parameters, public values and the width of rows; no public array may be a `private` one."""
         classes = reading.public_classes(self.classes)
-        public = replace(checked(self.public or PublicData(), n_features, classes), engine=engine or InProcess())
+        public = (self.public or PublicData())._checked(n_features, classes, engine, private)
         if public.examples is not None and not self.starts_from_examples:
             raise ParameterError(
                 f"public.examples is for methods that start from examples; {type(self).__name__} does not. Leave it "
                 "out, or use SoftmaxPrototypes."
             )
-        earlier = None if task is None else task.earlier
-        lattice = self._lattice(n_features, public.rows) if earlier is None else earlier.lattice_
+        task = task or Task(None, np.arange(len(classes)))
+        lattice = self._lattice(n_features, public.rows) if task.earlier is None else task.earlier.lattice_
         setting = Setting(n_features, classes, lattice, public, task)
         setting = replace(setting, prepared=self.prepare(setting))
         declared = self.measurements(setting)
@@ -244,10 +241,12 @@ class EmbeddingClassifier(ReleasedClassifier):
                 raise ParameterError(f"the measurement {name!r} must be of {setting.n_classes} classes, as the fit is.")
             if self.whole_persons and not one.query.whole_persons:
                 raise ParameterError(f"the measurement {name!r} is not one that whole persons move as one record does.")
-        n_rows = 1 if self.whole_persons else min(self.max_classes_per_person or 1, setting.n_classes)
-        replaces, adds = self.adjacency == "replace-one", self.adjacency == "add-remove"
+        replaces = self.adjacency == "replace-one"
         within = replaces and self.replaces_within_classes
+        # Whole persons move every query as one record does; else each of their classes is a record.
+        n_rows = 1 if self.whole_persons else min(self.max_classes_per_person or 1, setting.n_classes)
         paid = calibrated(self.budget, declared, WITHIN_CLASS if within else self.adjacency, n_rows)
+        read = self.public_rows != "unused" or (self.lattice is not None and self.lattice.reads_public_rows)
         guarantee = Guarantee(
             budget=self.budget,
             adjacency=self.adjacency,
@@ -255,17 +254,17 @@ class EmbeddingClassifier(ReleasedClassifier):
             releases=tuple(one.release for one in paid.values() if one.release is not None),
             public_inputs=(
                 *_PUBLIC_INPUTS,
-                *["the public rows"] * self._uses_public_rows(public),
+                *["the public rows"] * (read and public.rows is not None),
                 *[_EXAMPLES] * (public.examples is not None),
                 *["the number of records"] * replaces,
                 *["the number of records in each class"] * within,
             ),
             not_covered=(
                 *ALWAYS_UNCOVERED,
-                *[A_CHANGED_RECORD] * adds,
+                *[A_CHANGED_RECORD] * (not replaces),
                 *[_UNKNOWN_LABEL] * (self.unknown_labels == "error"),
                 *["a changed label, since class sizes are public"] * within,
-                *self.not_covered(),
+                *self.not_covered,
             ),
             fit_for_release=fit_for_release(self.random_state),
         )
@@ -304,30 +303,23 @@ class EmbeddingClassifier(ReleasedClassifier):
             # A fact of the class, such as its relation of neighbours, which nobody may set.
             if hasattr(type(self), name) and name not in known and not name.endswith("_"):
                 raise ParameterError(f"{type(self).__name__} has no parameter {name}; delete that attribute.")
-        budget = checked_budget(self.budget)
-        if budget.is_zero and not self.starts_from_examples:
+        if checked_budget(self.budget).is_zero and not self.starts_from_examples:
             raise BudgetError(
-                f"{budget} lets nothing be released, so {type(self).__name__} has nothing to fit; "
+                f"{self.budget} lets nothing be released, so {type(self).__name__} has nothing to fit; "
                 "SoftmaxPrototypes makes a model of public examples alone of it."
             )
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
         _validate.one_of((*reading.UNKNOWN_LABELS, "strict"), unknown_labels=self.unknown_labels)
         if self.max_classes_per_person is not None:
             _validate.positive_integer(max_classes_per_person=self.max_classes_per_person)
-        if not isinstance(self.public, PublicData | None):
-            raise ParameterError(f"must be a dppl.PublicData; got {type(self.public).__name__}.", parameter="public")
-        if not isinstance(self.lattice, LatticeOptions | None):
-            kind = type(self.lattice).__name__
-            raise ParameterError(f"must be dppl.LatticeOptions; got {kind}.", parameter="lattice")
+        for name, kind in (("public", PublicData), ("lattice", LatticeOptions)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                got = type(value).__name__
+                raise ParameterError(f"must be a dppl.{kind.__name__}; got {got}.", parameter=name)
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, as scikit-learn does; ``lattice__pool`` sets an option of `lattice` alone.
-
-        Parameters
-        ----------
-        **params
-            Parameters by name.
-        """
+        """Set parameters, as scikit-learn does; ``lattice__pool`` sets an option of `lattice` alone."""
         given = {name: value for name, value in params.items() if "__" not in name}
         for name in params.keys() - given.keys():
             group, _, option = name.partition("__")
@@ -357,13 +349,51 @@ class EmbeddingClassifier(ReleasedClassifier):
             rotation = ROTATION if public is not None and plain.loses_much(public) else None
         return Lattice(n_features, center=center, pool=options.pool, rotation=rotation)
 
-    def _uses_public_rows(self, public: PublicValues) -> bool:
-        """Return whether what is released depends on public rows."""
-        return self.lattice is not None and self.lattice.reads_public_rows
 
-    def not_covered(self) -> tuple[str, ...]:
-        """Name what else the guarantee does not cover."""
-        return ()
+@parameters
+class Classifier(EmbeddingClassifier):
+    """A linear classifier that a method of one's own learns from noisy answers alone.
+
+    A method implements two functions. ``measurements(setting)`` declares what it will ask of the private records, as a
+    dictionary of `dppl.kernel.Measurement`, from parameters and public values. ``learn(measure, setting)`` asks
+    ``measure(name, **released)``, which answers with noise, and sets `coef_` and, if it likes, `intercept_`. The
+    statement, the charge, the noise and the checks follow from the measurements; docs/own-method.md has an example.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, dim), float64
+        Weights on unit rows, in the order of `classes_`. Safe to publish.
+    intercept_ : ndarray of shape (n_classes,), float64
+        Added to the scores; zeros unless `learn` sets them. Safe to publish.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the answers to the declared
+    measurements. Sensitivity: of each the reach of its query (`dppl.kernel.queries`), which the method cannot change.
+    Public inputs: `classes`, all parameters, `public`, `n_features`, and whatever `measurements` and `learn` take
+    from elsewhere. Not covered: a method that reads private values by another way than `measure`.
+    """
+
+    coef_: NDArray[np.float64] = field(init=False)
+    intercept_: NDArray[np.float64] = field(init=False)
+    _RELEASED = "coef_"
+
+    def _complete(self, setting: Setting) -> None:
+        self.intercept_ = getattr(self, "intercept_", np.zeros(setting.n_classes))
+        shapes = {"coef_": (setting.n_classes, setting.lattice.dim), "intercept_": (setting.n_classes,)}
+        for name, shape in shapes.items():
+            learned = np.asarray(getattr(self, name, np.nan), np.float64)
+            if learned.shape != shape or not np.isfinite(learned).all():
+                got = learned.shape if learned.shape != shape else "numbers that are not finite"
+                raise ParameterError(f"learn must set {name}, finite and of shape {shape}; got {got}.")
+            setattr(self, name, learned)
+
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        n_classes = len(self.classes_)
+        return {"coef": (np.float64, (n_classes, self.lattice_.dim)), "intercept": (np.float64, (n_classes,))}
+
+    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        return np.asarray(features.astype(np.float64) @ self.coef_.T + self.intercept_)
 
 
 def public_facts(X: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +37,7 @@ _UNSAVED = {"budget", "classes", "lattice", "random_state"}
 
 
 class Misfit(ValueError):
-    """Two parts of a description that contradict each other; the message is for the reader."""
+    """Two parts of a description contradict each other; the message is for the reader."""
 
 
 def to_bytes(model: EmbeddingClassifier) -> bytes:
@@ -96,19 +95,18 @@ def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
     >>> bool((again.prototypes_ == model.prototypes_).all())
     True
     """
-    if not Path(path).is_file():
-        what = "; that is a folder" if Path(path).is_dir() else ""
-        raise FileNotFoundError(f"there is no model file {os.fspath(path)}{what}.")
+    name = os.fspath(path)
+    if not os.path.isfile(name):
+        what = "; that is a folder" if os.path.isdir(name) else ""
+        raise FileNotFoundError(f"there is no model file {name}{what}.")
     description, tensors = _read(path)
-    model = None
-    reason = "its parts do not fit together"
     try:
-        model = _rebuild(description, tensors)
+        return _rebuild(description, tensors)
+    except Misfit as error:
+        reason = str(error)
     except Exception as error:  # the file may hold anything, and no list of types would be complete
-        reason = str(error) if isinstance(error, Misfit) else f"{reason} ({type(error).__name__})"
-    if model is None:
-        raise ModelFileError(f"{os.fspath(path)} is not a complete dppl model: {reason}. Fetch or fit it again.")
-    return model
+        reason = f"its parts do not fit together ({type(error).__name__})"
+    raise ModelFileError(f"{name} is not a complete dppl model: {reason}. Fetch or fit it again.")
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -122,7 +120,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the description and the tensors of a model file of this format."""
-    name, text, description = os.fspath(path), None, None
+    name = os.fspath(path)
+    metadata: dict[str, str] = {}
     try:
         with safe_open(name, framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -130,20 +129,16 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
         problem = "is a safetensors file, but not a dppl model."
         if _FINETUNED in metadata:
             problem = "holds weights of a network; SparseFinetuner.load reads it."
-        text = metadata.get(_KEY)
     except Exception:  # a damaged file may raise anything
         problem = "is not a whole safetensors file: it is truncated, or not a model. Fetch it again, or name another."
-        if os.path.isfile(name) and not os.path.getsize(name):
-            problem = "is empty. Fetch it again, or name another."
-    if text is not None:
+    if _KEY in metadata:
         try:
-            description = json.loads(text)
+            description = json.loads(metadata[_KEY])
+            if description["format"] == FORMAT:
+                return description, tensors
             problem = f"has format {description['format']!r}; this version of dppl reads format {FORMAT}."
         except (ValueError, KeyError, TypeError, RecursionError):
             problem = "carries a dppl description that cannot be read."
-        else:
-            if description["format"] == FORMAT:
-                return description, tensors
     raise ModelFileError(f"{name} {problem}")
 
 
@@ -172,7 +167,17 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     model.n_features_in_, model.encoder_ = lattice.n_features, fields["encoder"]
     model.columns_ = fields.get("columns", {})
     model._fitted_with = {name: value for name, value in model.get_params(deep=False).items() if name != "public"}
-    _check_description(model, fields)
+    # This finds damage and mistakes. It cannot find lies: the guarantee is the word of whoever wrote the file.
+    if not 0 < len(set(classes.tolist())) == classes.size:
+        raise Misfit("its class list is not one of different classes")
+    if not isinstance(model.encoder_, str | None):
+        raise Misfit("its encoder has no name")
+    if checked_columns(model.columns_) is None:
+        raise Misfit("its names of columns are none")
+    if guarantee.adjacency != model.adjacency or guarantee.budget.notion != fields["guarantee"]["notion"]:
+        raise Misfit("its guarantee contradicts its parameters")
+    if not guarantee.stays_within_budget():
+        raise Misfit("its releases cost more than its budget")
     model._restore(tensors, parameters)
     if "public_ids" in fields:
         ids, rows = np.array(fields["public_ids"], object), getattr(model, "public_indices_", None)
@@ -195,24 +200,6 @@ def check_tensor(tensors: dict[str, NDArray[Any]], name: str, shape: tuple[int, 
     if tensor.shape != shape or tensor.dtype != kind or not np.isfinite(tensor).all():
         raise Misfit(f"its {name} do not fit its classes and lattice")
     return tensor
-
-
-def _check_description(model: EmbeddingClassifier, fields: dict[str, Any]) -> None:
-    """Refuse a model whose guarantee and parameters contradict each other.
-
-    This finds damage and mistakes. It cannot find lies: the guarantee is the word of whoever wrote the file.
-    """
-    guarantee, classes = model.guarantee_, model.classes_
-    if classes.ndim != 1 or not len(classes) or len(np.unique(classes)) != len(classes):
-        raise Misfit("its class list is not one of different classes")
-    if model.encoder_ is not None and not isinstance(model.encoder_, str):
-        raise Misfit("its encoder has no name")
-    if checked_columns(model.columns_) is None:
-        raise Misfit("its names of columns are none")
-    if guarantee.adjacency != model.adjacency or guarantee.budget.notion != fields["guarantee"]["notion"]:
-        raise Misfit("its guarantee contradicts its parameters")
-    if not guarantee.stays_within_budget():
-        raise Misfit("its releases cost more than its budget")
 
 
 def _python_scalar(value: Any) -> Any:

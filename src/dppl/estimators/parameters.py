@@ -11,8 +11,6 @@ from typing import Any, Literal, TypeVar, dataclass_transform
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dppl.kernel.privacy.guarantee import Adjacency
-
 Kind = TypeVar("Kind", bound=type)
 
 # The seed of public rotations, where nobody chose another. Any fixed number does.
@@ -25,21 +23,24 @@ _ENTRY = re.compile(r"^(\w+) : .*(?:\n(?: .*)?)*", re.MULTILINE)
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 def parameters(kind: Kind) -> Kind:
-    """Make the fields of a class its parameters, by keyword; document them, and what it has, also for its bases."""
+    """Make the fields of a class its parameters, and complete its docstring with the entries of its bases."""
     dataclass(eq=False, repr=False, kw_only=True)(kind)
     if kind.__doc__ is None:  # python -OO
         return kind
+    # The first class in the order of resolution that documents a name has the word.
     entries: dict[str, dict[str, str]] = {heading: {} for heading in _HEADINGS}
-    for one in kind.__mro__:
-        for section in _SECTIONS.split(inspect.cleandoc(vars(one).get("__doc__") or ""))[1:]:
-            shared = entries.get(section.partition("\n")[0], {})
+    for base in kind.__mro__:
+        doc = inspect.cleandoc(vars(base).get("__doc__") or "")
+        for section in _SECTIONS.split(doc)[1:]:
+            known = entries.get(section.partition("\n")[0], {})
             for entry in _ENTRY.finditer(section):
-                shared.setdefault(entry[1], entry[0].rstrip())
-    taken = entries["Parameters"]
-    entries["Parameters"] = {name: taken[name] for name in inspect.signature(kind).parameters if name in taken}
+                known.setdefault(entry[1], entry[0].rstrip())
+    documented = entries["Parameters"]
+    names = inspect.signature(kind).parameters
+    entries["Parameters"] = {name: documented[name] for name in names if name in documented}
     text, *sections = _SECTIONS.split(inspect.cleandoc(kind.__doc__))
-    merged = [f"{heading}\n{'-' * len(heading)}\n" + "\n".join(own.values()) for heading, own in entries.items() if own]
-    others = [section for section in sections if section.partition("\n")[0] not in _HEADINGS]
+    merged = ["\n".join([heading, "-" * len(heading), *own.values()]) for heading, own in entries.items() if own]
+    others = [one for one in sections if one.partition("\n")[0] not in _HEADINGS]
     kind.__doc__ = "\n\n".join([text, *merged, *others])
     return kind
 
@@ -83,19 +84,6 @@ class LatticeOptions:
 
 
 @parameters
-class AdjacencyParameter:
-    """Mixin of methods that offer both relations between neighbours.
-
-    Parameters
-    ----------
-    adjacency : {"add-remove", "replace-one"}, default="add-remove"
-        Whether neighbours differ by one record more, or by one that is replaced by any other, of whatever class.
-    """
-
-    adjacency: Adjacency = "add-remove"
-
-
-@parameters
 class LatticeParameter:
     """Mixin of methods whose lattice may be chosen.
 
@@ -109,12 +97,28 @@ class LatticeParameter:
     lattice: LatticeOptions | None = None
 
 
+@parameters
+class PersonsParameter:
+    """Mixin of methods in which a person may count in several classes.
+
+    Parameters
+    ----------
+    max_classes_per_person : int, default=None
+        In how many classes a person counts at most, in a fit with ids of persons: those of most of their rows. None is
+        all for `SoftmaxPrototypes`, where their number costs nothing, and 1 elsewhere. More than 1 means more noise
+        there: by the square root of the number where classes are released separately (class
+        sums), and else by the number.
+    """
+
+    max_classes_per_person: int | None = None
+
+
 # Parameters that are groups of options, which ``name__option`` sets one by one.
 GROUPS = {"lattice": LatticeOptions}
 
 
 def with_options(names: Iterable[str]) -> list[str]:
-    """Return names of parameters, and those of the options of groups."""
+    """Return names of parameters, and of the options of those that are groups."""
     options = [f"{name}__{option}" for name in names if name in GROUPS for option in GROUPS[name].__dataclass_fields__]
     return sorted({*names, *options})
 

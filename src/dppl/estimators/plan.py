@@ -42,28 +42,11 @@ _RECORDS = "number of records"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Setting:
-    """The public values that a fit knows before a record is read."""
-
-    n_features: int  # width of the embeddings
-    classes: NDArray[Any]  # shape (n_classes,); the sorted public list of classes
-    lattice: Lattice  # the map from embeddings to integer rows
-    public: PublicValues  # public rows, and public examples of the classes
-    task: Task | None = None  # of a stream, what the task starts from
-    prepared: Any = None  # what the method's `prepare` made of these
-
-    @property
-    def n_classes(self) -> int:
-        """Length of the list of classes."""
-        return len(self.classes)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """What a task of a stream starts from, all of it public or released."""
+    """A task of a stream, all of it public or released; any other fit is the only task of its own."""
 
     earlier: Any  # the model of the earlier tasks; None for the first
-    allowed: Codes  # positions of the classes that the task may hold
+    allowed: Codes  # positions of the classes that the task may hold, increasing
 
     @property
     def number(self) -> int:
@@ -72,7 +55,26 @@ class Task:
 
     def seed(self, random_state: int | None) -> int | None:
         """Return the seed of its noise: no two tasks have the same."""
-        return random_state if random_state is None or self.earlier is None else seed_of(random_state, self.number - 1)
+        if random_state is None or self.earlier is None:
+            return random_state
+        return seed_of(random_state, self.number - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """The public values that a fit knows before a record is read."""
+
+    n_features: int  # width of the embeddings
+    classes: NDArray[Any]  # shape (n_classes,); the sorted public list of classes
+    lattice: Lattice  # the map from embeddings to integer rows
+    public: PublicValues  # public rows, and public examples of the classes
+    task: Task  # what it starts from, and the classes that it may hold
+    prepared: Any = None  # what the method's `prepare` made of these
+
+    @property
+    def n_classes(self) -> int:
+        """Length of the list of classes."""
+        return len(self.classes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,16 +93,16 @@ class Plan:
     whole_persons: bool  # whether persons enter with all of their records
 
     def guarantee_on(self, X: Any, groups: Any = None) -> Guarantee:
-        """Return the guarantee for such private rows: with what a table says of how its rows were made.
+        """Return the guarantee on such private rows, with what their table says of how they were made.
 
-        Lattice rows of a map that does more than normalise are refused.
-
-        With ids of persons (`groups`), which are not looked into, it is for a person and not for a record.
+        Lattice rows of a map that does more than normalise are refused. With ids of persons (`groups`), which are not
+        looked into, it is for a person and not for a record.
         """
         check_lattice(X, self.setting.n_features, "X")
         guarantee = self.guarantee
         if groups is not None:
-            guarantee = of_persons(guarantee, self.parameters["max_classes_per_person"], whole=self.whole_persons)
+            most = self.parameters.get("max_classes_per_person")
+            guarantee = of_persons(guarantee, most, whole=self.whole_persons)
         if columns_of(X):
             guarantee = replace(guarantee, public_inputs=(*guarantee.public_inputs, _COLUMNS))
         if depends_on_company(X):
@@ -144,16 +146,15 @@ def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: b
         rows = "as one record, of one class"
         if classes != "1":
             rows = f"as at most {classes} records, each of another class"
-    of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
-    others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
     # Each person is one row, or one in each of several classes, and what counts rows says so.
     counted = "number of persons" if whole or classes == "1" else "number of rows of persons"
+    releases = [replace(one, statistic=one.statistic.replace(_RECORDS, counted, 1)) for one in guarantee.releases]
+    of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
+    others = [text for text in guarantee.not_covered if not text.startswith(of_records)]
     return replace(
         guarantee,
         unit=PERSON,
-        releases=tuple(
-            replace(one, statistic=one.statistic.replace(_RECORDS, counted, 1)) for one in guarantee.releases
-        ),
+        releases=tuple(releases),
         neighbours=_NEIGHBOURS + rows,
         public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({classes})"),
         assumptions=(*guarantee.assumptions, _ONE_ID),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -61,7 +59,7 @@ class ExamplesKept:
     def from_dict(cls, fields: dict[str, Any], n_classes: int) -> Self:
         """Read what `to_dict` wrote; KeyError, TypeError or ValueError if these are not examples of so many classes."""
         counts, texts = fields["counts"], fields["texts"]
-        numbers = type(counts) is list and all(type(count) is int and 0 <= count <= _MOST_EXAMPLES for count in counts)
+        numbers = all(type(count) is int and 0 <= count <= _MOST_EXAMPLES for count in counts)
         if fields.keys() != {"counts", "texts"} or not numbers or len(counts) != n_classes or not any(counts):
             raise ValueError("the numbers of examples do not fit the classes")
         if texts is None:
@@ -90,13 +88,13 @@ class PublicData:
     """Public rows, and public examples of the classes, by the encoder of the private records.
 
     Copies of an estimator share them, and nothing that scikit-learn does to the arguments of a fit touches them. Files
-    are opened when a fit first needs them, once.
+    are read by `dppl.io.read_table`.
 
     Parameters
     ----------
-    rows : array-like, torch tensor, table or path of one, of shape (n_public, n_features), default=None
+    rows : array-like, torch tensor or table of shape (n_public, n_features), default=None
         Public embeddings.
-    examples : array-like, torch tensor, table or path of one, of shape (n_examples, n_features), default=None
+    examples : array-like, torch tensor or table of shape (n_examples, n_features), default=None
         Embeddings of what the classes are called, of descriptions, or of published records, for methods that start from
         some. Those that were written or chosen by looking at private records are not public.
     example_classes : array-like of shape (n_examples,), default=None
@@ -105,7 +103,7 @@ class PublicData:
     Raises
     ------
     ParameterError
-        If examples come without classes, or classes without examples.
+        In a fit, if examples come without classes, or classes without examples.
 
     Notes
     -----
@@ -117,76 +115,59 @@ class PublicData:
     examples: Any = None
     example_classes: Any = None
 
-    def __post_init__(self) -> None:
-        if self.examples is None and self.example_classes is not None:
-            raise ParameterError("goes with examples; give these, too.", parameter="example_classes")
-
     def __deepcopy__(self, memo: Any) -> Self:
-        return self
-
-    def __sklearn_clone__(self) -> Self:
         return self
 
     def __repr__(self) -> str:
         given = [name for name in ("rows", "examples") if getattr(self, name) is not None]
         return f"PublicData({', '.join(f'{name}=...' for name in given)})"
 
-    @cached_property
-    def _tables(self) -> tuple[Any, Any]:
-        """The rows and the examples; those of paths are opened."""
-        tables = []
-        for given, y in ((self.rows, None), (self.examples, "y")):
-            if isinstance(given, str | os.PathLike):
-                from dppl.io import read_table  # pyarrow, which few fits need
+    def _checked(
+        self,
+        n_features: int,
+        classes: NDArray[Any],
+        engine: Engine | None = None,
+        private: tuple[Any, Any] = (None, None),
+    ) -> PublicValues:
+        """Return the public data of a fit, in which the `private` rows and labels have no place.
 
-                given = read_table(given, y=y)
-            tables.append(given)
-        rows, examples = tables
-        return rows, examples
-
-    @property
-    def _labels(self) -> Any:
-        if self.example_classes is not None or self.examples is None:
-            return self.example_classes
-        labels = getattr(self._tables[1], "y", None)
-        if labels is None:
-            raise ParameterError(
-                "is missing, and the table of the examples holds no labels.", parameter="example_classes"
-            )
-        return labels
-
-
-def refuse_private(public: PublicData, X: Any, y: Any) -> None:
-    """Refuse private rows or labels in a public role, and rows of another encoder. Says nothing about values."""
-    for name, table in zip(("rows", "examples"), public._tables, strict=True):
-        refuse_private_as_public(X, table, f"public.{name}")
-        check_encoder(table, stated(X, ENCODER), f"public.{name}")
-    refuse_private_as_public(y, public._labels, "public.example_classes")
-
-
-def checked(public: PublicData, n_features: int, classes: NDArray[Any]) -> PublicValues:
-    """Return the public data of a fit; refuse rows of another width, and examples without direction or class."""
-    rows, examples = public._tables
-    source = None
-    if rows is not None:
-        source = _rows(rows, n_features, "public.rows")
-        check_lattice(rows, n_features, "public.rows")
-    return PublicValues(source, None if examples is None else _examples(examples, public._labels, n_features, classes))
+        Rows of another width or encoder are refused, and examples without direction or class.
+        """
+        X, y = private
+        sources: dict[str, RowSource] = {}
+        for name, table in (("public.rows", self.rows), ("public.examples", self.examples)):
+            if table is None:
+                continue
+            refuse_private_as_public(X, table, name)
+            check_encoder(table, stated(X, ENCODER), name)
+            sources[name] = as_rows(table, name)
+            width = sources[name].shape[1]
+            if width != n_features:
+                raise InputError(f"must have the {n_features} features of X; got {width} features.", parameter=name)
+            check_lattice(table, n_features, name)
+        table, labels, examples = self.examples, self.example_classes, None
+        if labels is None and table is not None:
+            labels = getattr(table, "y", None)
+        if (labels is None) != (table is None):
+            raise ParameterError("must be given with examples, and only then.", parameter="example_classes")
+        if table is not None:
+            refuse_private_as_public(y, labels, "public.example_classes")
+            examples = _examples(table, sources["public.examples"], labels, classes)
+        return PublicValues(sources.get("public.rows"), examples, engine or InProcess())
 
 
-def _examples(table: Any, given: Any, n_features: int, classes: NDArray[Any]) -> Examples:
-    source = _rows(table, n_features, "public.examples")
+def _examples(table: Any, source: RowSource, labels: Any, classes: NDArray[Any]) -> Examples:
+    """Return examples, all of which have a direction and a class; they are public, so messages may show them."""
     if stated(table, LATTICE) is not None:
         raise InputError("public.examples must be embeddings; their table holds lattice rows.")
-    labels = as_labels(given, source, ("public.examples", "public.example_classes"))
-    rows = np.concatenate([np.empty((0, n_features)), *iter_blocks(source, _EXAMPLE_ROWS)])
+    labels = as_labels(labels, source, ("public.examples", "public.example_classes"))
+    rows = np.concatenate([np.empty((0, source.shape[1])), *iter_blocks(source, _EXAMPLE_ROWS)])
     if not len(rows):
         raise InputError("public.examples must hold at least one row; leave it out if there are no examples.")
     if not (np.isfinite(rows).all() and rows.any(axis=1).all()):
         raise InputError("public.examples must be finite rows that are not zero; at least one is not.")
     codes = class_codes(labels, classes, "ignore")
     if (codes < 0).any():
-        # Examples are public, so the message may show their labels.
         wrong = labels.tolist()[int(np.flatnonzero(codes < 0)[0])]
         raise InputError(f"public.example_classes must be labels of the class list; {wrong!r} is not one.")
     texts = getattr(table, "texts", None)
@@ -198,13 +179,21 @@ def _examples(table: Any, given: Any, n_features: int, classes: NDArray[Any]) ->
     return Examples(rows, codes, texts)
 
 
+def _check_texts(texts: Sequence[Any]) -> None:
+    """Raise unless all are texts that a file can hold."""
+    if not all(isinstance(text, str) for text in texts):
+        raise InputError("the texts of public.examples must be str.")
+    if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
+        raise InputError("the texts of public.examples must be without lone surrogates, which no file can hold.")
+
+
 def check_lattice(X: Any, n_features: int, name: str) -> None:
     """Refuse a table of lattice rows that are not directions of embeddings, because of a centre, pooling or rotation.
 
     Others serve every fit: one whose map is that of the table takes them as they are, any other as directions.
     """
-    given, plain = stated(X, LATTICE), Lattice(n_features).name()
-    if given is not None and given != plain:
+    given = stated(X, LATTICE)
+    if given is not None and given != (plain := Lattice(n_features).name()):
         raise InputError(
             f"{name} must hold embeddings, or lattice rows of the map {plain}; its table holds lattice rows of the map "
             f"{given[:_LONGEST_SHOWN]}. Use the table that they were made from."
@@ -222,21 +211,6 @@ def refuse_private_as_public(X: Any, X_public: Any, name: str = "public.rows") -
     if same:
         what = "labels" if name.endswith("classes") else "rows"
         raise ParameterError(f"must be public data; got the private {what} themselves.", parameter=name)
-
-
-def _check_texts(texts: Sequence[Any]) -> None:
-    """Refuse what is not a text that a file can hold."""
-    if not all(isinstance(text, str) for text in texts):
-        raise InputError("the texts of public.examples must be str.")
-    if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
-        raise InputError("the texts of public.examples must be without lone surrogates, which no file can hold.")
-
-
-def _rows(given: Any, n_features: int, name: str) -> RowSource:
-    rows = as_rows(given, name)
-    if rows.shape[1] != n_features:
-        raise InputError(f"must have the {n_features} features of X; got {rows.shape[1]} features.", parameter=name)
-    return rows
 
 
 def public_rows_at(public: RowSource, indices: NDArray[np.int64], engine: Engine) -> NDArray[Any]:

@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from dppl.kernel.privacy.guarantee import Adjacency
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """An estimator."""
 
     name: str  # its class, by which model files and ledgers know it
     module: str  # where that is imported from
-    method: str | None = None  # What commands, configurations and results files call it. None where they use `name`.
-    label: str | None = None  # What tables and figures call it. None where they use `name`.
+    # What commands, configurations and results files call it, and what tables and figures do; None is its name.
+    method: str | None = None
+    label: str | None = None
     hint: str = ""  # what it does, for help texts
-    adjacencies: tuple[str, ...] = ("add-remove", "replace-one")  # relations of neighbours that it offers
+    adjacencies: tuple[str, ...] = ("add-remove",)  # relations of neighbours that it offers
     pure: bool = False  # whether it spends budgets of pure DP
 
     def load(self) -> type[EmbeddingClassifier]:
@@ -49,61 +50,26 @@ class Entry:
         return with_options(self.load()._get_param_names())
 
 
+_BOTH = ("add-remove", "replace-one")
+_GRADIENTS = "noisy gradients; uses public rows if there are any"
+_SELECTED = "public rows, selected privately"
 # The first method that can is what "auto" takes.
 ENTRIES = (
-    Entry(
-        name="SoftmaxPrototypes",
-        module="dppl.prototypes",
-        method="softmax",
-        label="Softmax prototypes",
-        hint="noisy gradients; uses public rows if there are any",
-        adjacencies=("add-remove",),
-    ),
-    Entry(
-        name="MeanPrototypes",
-        module="dppl.prototypes",
-        method="mean",
-        label="DPPL-Mean",
-        hint="noisy class sums",
-    ),
-    Entry(
-        name="PublicPrototypes",
-        module="dppl.prototypes",
-        method="public",
-        label="DPPL-Public",
-        hint="public rows, selected privately",
-        pure=True,
-    ),
-    Entry(
-        name="ProjectedPrototypes",
-        module="dppl.lab",
-        method="projected",
-        label="Projected prototypes",
-        adjacencies=("add-remove",),
-    ),
-    Entry(name="ContinualPrototypes", module="dppl.continual", adjacencies=("add-remove",)),
-    Entry(name="ContinualDiscriminant", module="dppl.continual", adjacencies=("add-remove",)),
-    Entry(name="ContinualEnsemble", module="dppl.continual", adjacencies=("add-remove",)),
-    Entry(name="NaiveContinual", module="dppl.lab", adjacencies=("add-remove",)),
-    Entry(name="FullDataContinual", module="dppl.lab", adjacencies=("add-remove",)),
-    Entry(name="AdaMix", module="dppl.lab", method="adamix", label="AdaMix", adjacencies=("add-remove",)),
-    Entry(
-        name="FeatureCovariance",
-        module="dppl.lab",
-        method="feature-covariance",
-        label="DP-FC",
-        adjacencies=("add-remove",),
-    ),
-    Entry(
-        name="GlobalAdapt",
-        module="dppl.lab",
-        method="global-adapt",
-        label="DPSGD-Global-Adapt",
-        adjacencies=("add-remove",),
-    ),
-    Entry(name="LeastSquares", module="dppl.lab", method="least-squares", label="DP-LS", adjacencies=("add-remove",)),
-    Entry(name="LinearProbe", module="dppl.prototypes", method="linear-probe", label="Linear probe, DP-SGD"),
-    Entry(name="Newton", module="dppl.lab", method="newton", label="DP-Newton", adjacencies=("add-remove",)),
+    Entry("SoftmaxPrototypes", "dppl.prototypes", "softmax", "Softmax prototypes", _GRADIENTS),
+    Entry("MeanPrototypes", "dppl.prototypes", "mean", "DPPL-Mean", "noisy class sums", _BOTH),
+    Entry("PublicPrototypes", "dppl.prototypes", "public", "DPPL-Public", _SELECTED, _BOTH, pure=True),
+    Entry("ProjectedPrototypes", "dppl.lab", "projected", "Projected prototypes"),
+    Entry("ContinualPrototypes", "dppl.continual"),
+    Entry("ContinualDiscriminant", "dppl.continual"),
+    Entry("ContinualEnsemble", "dppl.continual"),
+    Entry("NaiveContinual", "dppl.lab"),
+    Entry("FullDataContinual", "dppl.lab"),
+    Entry("AdaMix", "dppl.lab", "adamix", "AdaMix"),
+    Entry("FeatureCovariance", "dppl.lab", "feature-covariance", "DP-FC"),
+    Entry("GlobalAdapt", "dppl.lab", "global-adapt", "DPSGD-Global-Adapt"),
+    Entry("LeastSquares", "dppl.lab", "least-squares", "DP-LS"),
+    Entry("LinearProbe", "dppl.prototypes", "linear-probe", "Linear probe, DP-SGD"),
+    Entry("Newton", "dppl.lab", "newton", "DP-Newton"),
 )
 # What `--method` and `PrivateClassifier` offer.
 Method: TypeAlias = Literal["softmax", "mean", "public"]
@@ -125,11 +91,9 @@ def method_for(budget: Budget, adjacency: Adjacency = "add-remove") -> str:
     from dppl.kernel.privacy.guarantee import ADJACENCIES
 
     _validate.one_of(ADJACENCIES, adjacency=adjacency)
-    return next(
-        method
-        for method, entry in BY_METHOD.items()
-        if adjacency in entry.adjacencies and (entry.pure or not isinstance(budget, PureDP))
-    )
+    pure = isinstance(budget, PureDP)
+    fitting = (method for method, one in BY_METHOD.items() if adjacency in one.adjacencies and (one.pure or not pure))
+    return next(fitting)
 
 
 def estimator_of(method: str, budget: Budget, classes: Any, /, **options: Any) -> EmbeddingClassifier:
@@ -142,6 +106,4 @@ def estimator_of(method: str, budget: Budget, classes: Any, /, **options: Any) -
         if name not in (*known, "public", "random_state"):
             listed = ", ".join(known)
             raise ParameterError(f"must be parameters of {entry.name}: {listed}; got {name!r}.", parameter="options")
-    whole = {name: value for name, value in options.items() if "__" not in name}
-    model = entry.load()(budget, classes, **whole)
-    return model if whole == options else model.set_params(**options)
+    return entry.load()(budget, classes).set_params(**options)

@@ -6,6 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -22,7 +23,6 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators import model_file
 from dppl.estimators.parameters import LatticeOptions
 from dppl.estimators.public_data import ExamplesKept
-from dppl.estimators.reported import Reported
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.privacy import Guarantee
@@ -36,6 +36,57 @@ _ROWS = 8192
 # Positions that a message lists.
 _LISTED = 10
 _UNUSABLE = "X has rows without a direction (NaN, infinity, only zeros)"
+
+
+class Reported:
+    """Mixin of classifiers that write themselves to a file, and say what they promise by it."""
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the model file that `save` writes."""
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the released model to one safetensors file, in one step.
+
+        The file holds what was released, public inputs and the guarantee: nothing private, nothing executable.
+
+        Parameters
+        ----------
+        path : path
+        overwrite : bool, default=False
+            Whether an existing file may be replaced.
+
+        Raises
+        ------
+        FileExistsError
+            If the file exists and `overwrite` is False.
+        """
+        try:
+            write_atomically(path, self.to_bytes(), overwrite=overwrite)
+        except FileExistsError:
+            name = os.fspath(path)
+            raise FileExistsError(f"{name} exists; choose another name, or overwrite it with overwrite=True.") from None
+
+    def report(self, *, results: Any = None, ledger: Any = None, public: Any = None, by: str | None = None) -> Any:
+        """Return the report of the released model, which notebooks show: what it does and promises, how to check it.
+
+        Parameters
+        ----------
+        results : path or mapping, default=None
+            What `dppl evaluate --json` printed. It is not covered by the guarantee.
+        ledger : Ledger or path, default=None
+            The ledger that paid for the model.
+        public : path, default=None
+            Public images or texts among which the model selected.
+        by : str, default=None
+            Who made the model, for the reader.
+
+        Returns
+        -------
+        dppl.statement.Report
+        """
+        # By name, because a report knows all layers above this one.
+        return import_module("dppl.statement").make_report(self, results=results, ledger=ledger, public=public, by=by)
 
 
 class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -53,6 +104,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
     # What only some methods take as parameters.
     adjacency: Adjacency = "add-remove"
     lattice: LatticeOptions | None = None
+    max_classes_per_person: int | None = None
 
     classes_: NDArray[Any]
     guarantee_: Guarantee
@@ -92,7 +144,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
-        """Return the class of the largest score for each row, and the first of several that share it.
+        """Predict the class of the largest score for each row; ties go to the first class.
 
         Parameters
         ----------
@@ -108,9 +160,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         """Return the probability of each class for each row.
 
         It is the softmax of the scores times a factor that follows from what was released and from how much noise that
-        holds (docs/probabilities.md says how far it can be trusted), plus the logarithms of the classes' shares. The
-        probes have learned from private records which classes are frequent, as far as their weights, and the intercept
-        if there is one, show it.
+        holds (docs/probabilities.md says how far it can be trusted), plus the logarithms of the classes' shares.
 
         Parameters
         ----------
@@ -127,7 +177,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         -------
         ndarray of shape (n, n_classes)
             Columns in the order of `classes_`; rows sum to 1. For equal shares the largest is that of the predicted
-            class; where scores differ by rounding errors, several classes may share it.
+            class, up to rounding.
 
         Raises
         ------
@@ -156,28 +206,6 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         check_is_fitted(self, self._RELEASED)
         return model_file.to_bytes(self)
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the released model to one safetensors file, in one step.
-
-        The file holds what was released, public inputs and the guarantee: nothing private, nothing executable.
-
-        Parameters
-        ----------
-        path : path
-        overwrite : bool, default=False
-            Whether an existing file may be replaced.
-
-        Raises
-        ------
-        FileExistsError
-            If the file exists and `overwrite` is False.
-        """
-        try:
-            write_atomically(path, self.to_bytes(), overwrite=overwrite)
-        except FileExistsError:
-            name = os.fspath(path)
-            raise FileExistsError(f"{name} exists; choose another name, or overwrite it with overwrite=True.") from None
-
     @abstractmethod
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
         """Return dtype and shape of each released array, by its name: that of the attribute without the underscore."""
@@ -204,19 +232,18 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         check_is_fitted(self, self._RELEASED)
         if isinstance(shares, str):
             _validate.one_of(("equal", "data"), shares=shares)
-            if shares == "equal":
-                return np.zeros(len(self.classes_))
-            if self.shares_ is None:
-                raise ParameterError(
-                    "'data' needs noisy counts of the classes, and this model released none; give public frequencies, "
-                    "one a class.",
-                    parameter="shares",
-                )
-            return np.log(self.shares_)
-        values = np.asarray(shares, np.float64)
-        if values.shape != self.classes_.shape or not (
-            np.isfinite(values).all() and (values >= 0).all() and values.any()
-        ):
+            given: Any = np.ones(len(self.classes_)) if shares == "equal" else self.shares_
+        else:
+            given = shares
+        if given is None:
+            raise ParameterError(
+                "'data' needs noisy counts of the classes, and this model released none; give public frequencies, one "
+                "a class.",
+                parameter="shares",
+            )
+        values = np.asarray(given, np.float64)
+        fine = np.isfinite(values).all() and (values >= 0).all() and values.any()
+        if values.shape != self.classes_.shape or not fine:
             raise ParameterError(
                 f"must be 'equal', 'data', or a frequency for each of the {len(self.classes_)} classes, none below 0 "
                 "and not all 0.",
@@ -233,14 +260,14 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         _validate.one_of(reading.UNUSABLE, unusable=unusable)
         self._check_continues(X)
         if isinstance(X, Parted):
-            results = dict(X.engine.each(partial(_of_part, self, made), X.parts))
+            results = dict(X.engine.each(partial(_scores_of_part, self, made), X.parts))
             result = np.concatenate([results[place] for place in range(len(results))])
         else:
-            parts = [np.empty((0, len(self.classes_)))]
+            blocks = [np.empty((0, len(self.classes_)))]
             for block in iter_blocks(reading.as_rows(X), _ROWS):
                 features = self.lattice_.features(block)
-                parts.append(np.where(features.any(axis=1, keepdims=True), self._class_scores(features), np.nan))
-            result = made(np.concatenate(parts))
+                blocks.append(np.where(features.any(axis=1, keepdims=True), self._class_scores(features), np.nan))
+            result = made(np.concatenate(blocks))
         if unusable == "error":
             refuse_unusable(result < 0 if result.ndim == 1 else np.isnan(result[:, 0]), _UNUSABLE)
         return result
@@ -263,7 +290,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         return tags
 
 
-def _of_part(model: ReleasedClassifier, made: Callable[[Any], NDArray[Any]], part: Part) -> NDArray[Any]:
+def _scores_of_part(model: ReleasedClassifier, made: Callable[[Any], NDArray[Any]], part: Part) -> NDArray[Any]:
     return model._scores(part.read()[0], "empty", made)
 
 
@@ -277,10 +304,10 @@ def _probabilities(scores: NDArray[np.float64], sharpness: float, offsets: NDArr
 
 
 def refuse_unusable(unusable: NDArray[np.bool_], what: str) -> None:
-    """Refuse to predict rows that cannot be used. Whoever predicts has them, so the message says where they are."""
-    places = np.flatnonzero(unusable)
-    if len(places):
-        listed = ", ".join(map(str, places[:_LISTED].tolist())) + " and others" * (len(places) > _LISTED)
+    """Refuse to predict such rows. Whoever predicts has them, so the message says where they are."""
+    places = np.flatnonzero(unusable).tolist()
+    if places:
+        listed = ", ".join(map(str, places[:_LISTED])) + " and others" * (len(places) > _LISTED)
         raise InputError(
             f"{what}, which have no class: at {listed}, counted from 0. Leave them out, or pass "
             "unusable='empty' to predict, predict_proba or decision_function."

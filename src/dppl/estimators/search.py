@@ -19,8 +19,7 @@ from dppl._progress import shown_by
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import EmbeddingClassifier, as_json, charge, charged, public_facts
 from dppl.estimators.parameters import parameters, with_options
-from dppl.estimators.public_data import PublicData, refuse_private
-from dppl.estimators.reported import Reported
+from dppl.estimators.released import Reported
 from dppl.kernel import reading
 from dppl.kernel.lattice.threads import one_thread_each
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 Scoring: TypeAlias = Literal["accuracy", "balanced"]
 SCORINGS: tuple[Scoring, ...] = get_args(Scoring)
-_FIXED = ("budget", "classes", "adjacency", "unknown_labels", "random_state")
+_FIXED = ("budget", "classes", "adjacency", "unknown_labels", "max_classes_per_person", "random_state")
 
 
 def _of_best(name: str) -> Callable[..., Any]:
@@ -134,25 +133,16 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         Parameters
         ----------
         X, y, groups, ledger, partition
-            As in the estimator's own `fit`. With `groups` a person counts in one class and is in one part of the data,
-            and scores count persons. The ledger needs an account in approximate DP with ``accounting="renyi"``.
-
-        Raises
-        ------
-        ParameterError, BudgetError
-            If a parameter breaks its rule, or the budget is too small for a search.
-        BudgetExceeded
-            If the ledger does not cover the search. Nothing was drawn then.
-        InputError, UnknownLabelError
-            As the estimator's own `fit`.
+            As in the estimator's own `fit`, which also says what is raised. With `groups` a person counts in one class
+            and is in one part of the data, and scores count persons. The ledger needs an account in approximate DP with
+            ``accounting="renyi"``.
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # a search that fails must not leave the model of an earlier one
         budget, candidates = self._checked()
         if budget.weakness:
             warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
-        adjacency, most = self.estimator.adjacency, None if groups is None else 1
-        classes = reading.public_classes(self.estimator.classes)
+        adjacency, classes = self.estimator.adjacency, reading.public_classes(self.estimator.classes)
         # A fit and its score read disjoint parts of the records, so each may cost what a run may.
         rho = rho_per_run_within(budget.epsilon, budget.delta, int(self.mean_runs))
         answers = RightAnswers(len(classes), by_class=self.scoring == "balanced")
@@ -165,17 +155,17 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 model: EmbeddingClassifier = clone(self.estimator)
                 model.set_params(budget=ZCDP(rho), random_state=self.random_state, **candidate)
                 model.check_parameters()
-                refuse_private(model.public or PublicData(), X, y)
-                models.append(model.set_params(max_classes_per_person=most))
+                models.append(model)
                 # A search reduces a person to one row of one class, whatever the estimator does by itself.
-                plans.append(replace(model._plan(private.n_features), whole_persons=False))
+                plan = model._plan(private.n_features, private=(X, y))
+                plans.append(replace(plan, whole_persons=False))
             promises = [plan.guarantee_on(X, groups) for plan in plans]
             private.check(needs_rows=True, strict=False, classes=classes)
             facts = public_facts(X)
             guarantee = self._guarantee(promises, budget, rho, scoring)
-            fixed = {name: one for name, one in self.estimator.get_params(deep=False).items() if name not in _FIXED}
+            parameters = self.estimator.get_params(deep=False).items()
             recorded = {
-                "estimator": fixed,
+                "estimator": {name: one for name, one in parameters if name not in _FIXED},
                 "candidates": [as_json(one) for one in candidates],
                 "mean_runs": int(self.mean_runs),
                 "scoring": self.scoring,
@@ -191,9 +181,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
             # The number of runs is secret, so nobody sees when one of them ends.
             with charged(entry), shown_by(None), np.errstate(all="ignore"):
-                records = private.records(
-                    classes, unknown_labels=self.estimator.unknown_labels, adjacency=adjacency, max_classes=most
-                )
+                records = private.records(classes, unknown_labels=self.estimator.unknown_labels, adjacency=adjacency)
                 score, best, number = best_of(
                     records,
                     [plan.measurements for plan in plans],
@@ -209,13 +197,13 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         best.budget = budget
         if ledger is not None and entry is not None:
             # The content of the ledger tells no time of this; that of its file does, and stands in `not_covered`.
-            ledger.finish(entry, model_sha256=sha256(best.to_bytes()).hexdigest(), tell_time=False)
+            ledger.finish(entry, model_sha256=sha256(self.to_bytes()).hexdigest(), tell_time=False)
         return self
 
     predict = _of_best("predict")
     predict_proba = _of_best("predict_proba")
     decision_function = _of_best("decision_function")
-    save = _of_best("save")
+    to_bytes = _of_best("to_bytes")
 
     def _checked(self) -> tuple[ApproxDP, list[dict[str, Any]]]:
         if not isinstance(self.estimator, EmbeddingClassifier):
@@ -261,14 +249,16 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             },
             cost={"rho_per_run": rho, "mean_runs": float(self.mean_runs)},
         )
-        uncovered = [text for text in _union(g.not_covered for g in inner) if text != TUNED_ELSEWHERE]
+        # Any candidate may be released, so the promise is what all of them make.
+        public = dict.fromkeys(text for one in inner for text in one.public_inputs)
+        uncovered = dict.fromkeys(text for one in inner for text in one.not_covered if text != TUNED_ELSEWHERE)
         return Guarantee(
             budget=budget,
             adjacency=self.estimator.adjacency,
             neighbours=inner[0].neighbours,
             unit=inner[0].unit,
             releases=(release,),
-            public_inputs=(*_union(g.public_inputs for g in inner), "the candidates of the search"),
+            public_inputs=(*public, "the candidates of the search"),
             not_covered=(
                 "choices by private data other than this search",
                 "the number of runs of the search, which its running time tells, and so do the times of files written "
@@ -276,9 +266,5 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 *uncovered,
             ),
             fit_for_release=fit_for_release(self.random_state),
-            exact=all(g.exact for g in inner),
+            exact=all(one.exact for one in inner),
         )
-
-
-def _union(lists: Any) -> list[str]:
-    return list(dict.fromkeys(text for texts in lists for text in texts))

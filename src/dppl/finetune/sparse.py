@@ -19,7 +19,7 @@ from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.parameters import parameters
-from dppl.estimators.reported import Reported
+from dppl.estimators.released import Reported
 from dppl.finetune import model_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs, logits_of
 from dppl.finetune.networks import Network, load_network

@@ -11,15 +11,13 @@ from scipy.special import softmax
 from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.descent import SIZE_PERCENT, measured_size
-from dppl.estimators.parameters import LatticeOptions, parameters
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.privacy.guarantee import Adjacency
-from dppl.kernel.queries import NumberOfRecords
+from dppl.kernel.queries import NumberOfRecords, SoftmaxGradients
 from dppl.kernel.reading import Codes
-from dppl.prototypes._examples import ExampleClassifier
-from dppl.prototypes._gradients import GradientClassifier
+from dppl.prototypes._softmax import ExampleClassifier
+from dppl.prototypes.probe import SIZE_PERCENT, GradientClassifier, measured_size
 
 Float = NDArray[np.float64]
 
@@ -73,11 +71,6 @@ class AdaMix(GradientClassifier):
 
     clip_quantile: float = 0.9
     n_components: int | str | None = None
-    adjacency: Adjacency = field(default="add-remove", init=False)
-    lattice: LatticeOptions | None = field(default=None, init=False)
-    momentum: float = field(default=0.9, init=False)
-    l2: float = field(default=0.0, init=False)
-    intercept_scaling: float = field(default=0.0, init=False)
     public_weight: float = field(default=10.0, init=False)  # how many records an example counts for
 
     starts_from_examples = True
@@ -102,8 +95,9 @@ class AdaMix(GradientClassifier):
             )
         if self.budget.is_zero:
             return {}
+        gradients = SoftmaxGradients(setting.lattice, setting.n_classes)
         return {
-            "gradients": Measurement(self._gradients(setting), 100 - SIZE_PERCENT, self.steps),
+            "gradients": Measurement(gradients, 100 - SIZE_PERCENT, self.steps),
             "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
         }
 
@@ -112,25 +106,25 @@ class AdaMix(GradientClassifier):
         examples, n_classes = setting.public.examples, setting.n_classes
         assert examples is not None  # measurements saw to that
         features = setting.lattice.features(examples.rows).astype(np.float64)
-        start = ExampleClassifier.fit(features, examples.codes, n_classes).coef
+        coef = ExampleClassifier.fit(features, examples.codes, n_classes).coef
         if "size" not in measure:
-            self.coef_ = start
+            self.coef_ = coef
             return
-        descent = self._descent(setting)
-        descent.coef = start
+        velocity = np.zeros_like(coef)
         size, unit = measured_size(measure, n_classes), measure.unit("gradients")
         # Public examples count as so many records each, without noise.
         weight = size + self.public_weight * len(features)
-        residuals = _residuals(features, examples.codes, descent.coef)
+        residuals = _residuals(features, examples.codes, coef)
         step = self._step_size(weight, measure.noise_std("gradients") * self._clip(residuals) / unit)
         for _ in steps(self.steps):
             # Examples and released weights settle the clipping norm and the subspace, before records are looked at.
-            residuals = _residuals(features, examples.codes, descent.coef)
+            residuals = _residuals(features, examples.codes, coef)
             clip = self._clip(residuals)
-            noisy = measure("gradients", weights=descent.coef, offsets=descent.intercept, clip=clip)
+            noisy = measure("gradients", weights=coef, clip=clip)
             projected = self._projected(np.asarray(noisy * (clip / unit), np.float64), residuals, features)
-            descent.move((projected + self.public_weight * residuals.T @ features) / weight, step)
-        self.coef_, self.intercept_ = descent.coef, descent.intercept
+            velocity = self.momentum * velocity + (projected + self.public_weight * residuals.T @ features) / weight
+            coef = coef + step * velocity
+        self.coef_ = coef
 
     def _clip(self, residuals: Float) -> float:
         """Return the quantile of the norms of the examples' gradients."""

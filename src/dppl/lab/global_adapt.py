@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import field
 
+import numpy as np
+
 from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import ParameterError
-from dppl.estimators.descent import SIZE_PERCENT, measured_size
-from dppl.estimators.parameters import LatticeOptions, parameters
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.privacy.guarantee import Adjacency
-from dppl.kernel.queries import LongResiduals, NumberOfRecords
-from dppl.prototypes._gradients import GradientClassifier
+from dppl.kernel.queries import LongResiduals, NumberOfRecords, SoftmaxGradients
+from dppl.prototypes.probe import SIZE_PERCENT, GradientClassifier, measured_size
 
 # Percentage of mu² for all counts of long gradients, which only say whether the bound rises or falls.
 _LONGER_PERCENT = 1
@@ -60,11 +60,6 @@ class GlobalAdapt(GradientClassifier):
 
     upper_bound: float | None = None
     threshold: float = 1.0
-    adjacency: Adjacency = field(default="add-remove", init=False)
-    lattice: LatticeOptions | None = field(default=None, init=False)
-    momentum: float = field(default=0.9, init=False)
-    l2: float = field(default=0.0, init=False)
-    intercept_scaling: float = field(default=0.0, init=False)
     upper_bound_rate: float = field(default=0.1, init=False)  # η
 
     def check_parameters(self) -> None:
@@ -76,7 +71,8 @@ class GlobalAdapt(GradientClassifier):
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare a gradient and a number of long ones for each step, and the number of records."""
-        gradients, rest = self._gradients(setting), 100 - SIZE_PERCENT - _LONGER_PERCENT
+        gradients = SoftmaxGradients(setting.lattice, setting.n_classes)
+        rest = 100 - SIZE_PERCENT - _LONGER_PERCENT
         scaled = gradients.statistic.replace("clipped", "scaled")
         return {
             "gradients": Measurement(gradients, rest, self.steps, scaled),
@@ -91,13 +87,15 @@ class GlobalAdapt(GradientClassifier):
         scale = 1 / measure.unit("gradients")
         step = self._step_size(size, measure.noise_std("gradients") * scale)
         bound = _BOUNDS[1] if self.upper_bound is None else float(self.upper_bound)
-        descent = self._descent(setting)
+        coef = np.zeros((setting.n_classes, setting.lattice.dim))
+        velocity = np.zeros_like(coef)
         for _ in steps(self.steps):
-            at = {"weights": descent.coef, "offsets": descent.intercept}
+            at = {"weights": coef, "offsets": np.zeros(setting.n_classes)}
             # The kernel divides residuals by max(bound, norm): C/Z for those up to Z = bound, a clip to C for the rest.
             noisy = measure("gradients", **at, clip=bound)
             (longer,) = measure("longer", **at, threshold=self.threshold * bound)
-            descent.move(noisy * (scale / size), step)
+            velocity = self.momentum * velocity + noisy * (scale / size)
+            coef = coef + step * velocity
             share = min(max(float(longer) / size, 0.0), 1.0)
             bound = min(max(bound * math.exp(share - self.upper_bound_rate), _BOUNDS[0]), _BOUNDS[1])
-        self.coef_, self.intercept_ = descent.coef, descent.intercept
+        self.coef_ = coef

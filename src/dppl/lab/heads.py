@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.continual._stream import NEVER, ContinualClassifier, Relation
-from dppl.estimators.descent import Descent
 from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure
-from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.prototypes import LinearProbe
 
 _RELATION = Relation(
@@ -39,17 +37,12 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
     """
 
     allowed_: NDArray[np.bool_] = field(init=False)
-    adjacency: Adjacency = field(init=False)
-    momentum: float = field(default=0.9, init=False)
-    l2: float = field(default=0.0, init=False)
-    intercept_scaling: float = field(default=0.0, init=False)
     sampling_rate: float = field(init=False)
     batch_size: float | None = field(init=False)
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Fit the probe on the task, and add its classes."""
         super().learn(measure, setting)
-        assert setting.task is not None
         earlier, allowed = setting.task.earlier, np.isin(np.arange(setting.n_classes), setting.task.allowed)
         self.allowed_ = allowed if earlier is None else allowed | earlier.allowed_
 
@@ -77,11 +70,9 @@ class NaiveContinual(ContinualProbe):
     label (two steps).
     """
 
-    def _descent(self, setting: Setting) -> Descent:
-        descent = super()._descent(setting)
-        if setting.task is not None and setting.task.earlier is not None:
-            descent.coef, descent.intercept = setting.task.earlier.coef_, setting.task.earlier.intercept_
-        return descent
+    def _start(self, setting: Setting) -> NDArray[np.float64]:
+        earlier = setting.task.earlier
+        return super()._start(setting) if earlier is None else np.asarray(earlier.coef_)
 
 
 @parameters

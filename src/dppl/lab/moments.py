@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._progress import steps
-from dppl.estimators.classifier import Classifier
+from dppl.estimators import Classifier
 from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement

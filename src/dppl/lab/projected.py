@@ -127,8 +127,10 @@ class ProjectedPrototypes(EmbeddingClassifier):
         if self.n_components is not None:
             _validate.positive_integer(n_components=self.n_components)
 
-    def _uses_public_rows(self, public: PublicValues) -> bool:
-        return super()._uses_public_rows(public) or self.head == "public"
+    @property
+    def public_rows(self) -> Literal["unused", "required"]:  # type: ignore[override]
+        """Those that its head selects among."""
+        return "required" if self.head == "public" else "unused"
 
     def _new_head(self, budget: Budget) -> MeanPrototypes | PublicPrototypes:
         return _HEADS[self.head](budget, self.classes)
@@ -188,7 +190,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
         if self.head == "public" and setting.public.rows is not None:
             public = PublicValues(ProjectedRows(setting.public.rows, setting.lattice, projection.steps))
         width = len(projection.steps)
-        return Setting(width, setting.classes, Lattice(width), public)
+        return replace(setting, n_features=width, lattice=Lattice(width), public=public)
 
     def _trained(self, measure: Measure, setting: Setting) -> Float:
         """Train the projection with prototypes that were released, record by record."""

@@ -10,14 +10,6 @@ from numpy.typing import NDArray
 
 from dppl.kernel.privacy import Guarantee
 
-
-def unit_directions(prototypes: NDArray[Any]) -> NDArray[np.float32]:
-    """Scale vectors along the last axis to norm 1; a zero vector stays zero."""
-    wide = np.asarray(prototypes, np.float64)
-    norms = np.linalg.norm(wide, axis=-1, keepdims=True)
-    return (wide / np.where(norms > 0, norms, 1.0)).astype(np.float32)
-
-
 # Cosines times this are logits, where prototypes of unit length stand at right angles and noise is small.
 SHARPNESS = 20.0
 # Share of signal in sums at which noise takes about a third off the logits.
@@ -26,29 +18,32 @@ _HALF_HIDDEN = 0.1
 _LEAST = 1e-3
 
 
-def cosine_sharpness(prototypes: NDArray[Any], variances: NDArray[Any] | float = 0.0) -> float:
-    """Return what turns cosines with prototypes into logits, from released values alone.
+def unit_directions(prototypes: NDArray[Any]) -> NDArray[np.float32]:
+    """Scale vectors along the last axis to norm 1; a zero vector stays zero."""
+    wide = np.asarray(prototypes, np.float64)
+    norms = np.linalg.norm(wide, axis=-1, keepdims=True)
+    return (wide / np.where(norms > 0, norms, 1.0)).astype(np.float32)
 
-    `variances` are of the noise of each coordinate, 0 where it is not known. The factor is greater than 0.
+
+def cosine_sharpness(prototypes: NDArray[Any], variances: NDArray[Any] | float = 0.0) -> float:
+    """Return what turns cosines with prototypes into logits, from released values alone; greater than 0.
+
+    `variances` are of the noise of each coordinate, 0 where it is not known.
 
     Prototypes that point in similar directions differ little in their cosines with any row, so the factor grows as they
     come closer; it shrinks with the share of noise in them.
     """
     wide = np.asarray(prototypes, np.float64)
     squared = np.square(wide).sum(axis=1)
-    noise = np.minimum(np.asarray(variances) * wide.shape[1] / np.where(squared > 0, squared, np.inf), 1.0)
-    signal = max(float((1 - noise).mean()), _LEAST)
-    return SHARPNESS * math.sqrt(signal / (signal + _HALF_HIDDEN) / _spread(wide))
-
-
-def _spread(prototypes: NDArray[np.float64]) -> float:
-    """Return 1 minus the mean cosine of two different prototypes."""
-    n_classes = len(prototypes)
-    if n_classes == 1:
-        return 1.0
-    directions = unit_directions(prototypes).astype(np.float64)
-    cosines = np.square(directions.sum(axis=0)).sum() - np.square(directions).sum()
-    return max(1 - float(cosines) / (n_classes * (n_classes - 1)), _LEAST)
+    noise = np.asarray(variances) * wide.shape[1] / np.where(squared > 0, squared, np.inf)
+    signal = max(float((1 - np.minimum(noise, 1.0)).mean()), _LEAST)
+    # 1 minus the mean cosine of two different prototypes.
+    n_classes, spread = len(wide), 1.0
+    if n_classes > 1:
+        directions = unit_directions(wide).astype(np.float64)
+        cosines = np.square(directions.sum(axis=0)).sum() - np.square(directions).sum()
+        spread = max(1 - float(cosines) / (n_classes * (n_classes - 1)), _LEAST)
+    return SHARPNESS * math.sqrt(signal / (signal + _HALF_HIDDEN) / spread)
 
 
 def noise_variance(guarantee: Guarantee, scale: float) -> float:

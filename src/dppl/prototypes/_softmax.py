@@ -1,8 +1,8 @@
 """The arithmetic of softmax prototypes that no private record enters: public axes and post-processing of releases.
 
-Everything here is a function of public rows, of the budget and of released values. Rows are in units of unit-norm
-features and along the public axes, the eigenvectors of the public covariance. The constants are universal: they were
-chosen on embeddings of three public data sets, over budgets of mu from 0.05 to 64.
+Everything here is a function of public rows and examples, of the budget and of released values. Rows are in units of
+unit-norm features and along the public axes, the eigenvectors of the public covariance. The constants are universal:
+they were chosen on embeddings of three public data sets, over budgets of mu from 0.05 to 64.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, log_softmax, softmax
 
-from dppl.estimators.descent import Descent
 from dppl.estimators.parameters import ROTATION
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.lattice import rotate
+from dppl.kernel.reading import Codes
 
 Float = NDArray[np.float64]
 
@@ -51,6 +53,20 @@ _EXPONENTS = np.array((0, 0.5, 1, 1.5, 2, 2.5, 3))
 # ... and at which multiple of the noise.
 _SCALES = 2.0 ** np.arange(-6, 11)
 _PUBLIC_ROWS = 2048
+# Of a start from examples: gradients that are taken from zero weights, to see which examples they agree with.
+_LOOK = 3
+# Ridge of the classifier of the examples, whose loss is a sum.
+_RIDGE = 0.1
+# Length of the start, in multiples of that classifier, if all examples are right and if only some are.
+_LENGTH, _LENGTH_OF_SOME = 4.0, 3.0
+# Before anything was released: that no example is right, that each is with probability 1/2, that all are.
+_PRIOR = np.array((0.10, 0.18, 0.72))
+# How much better a right example may agree with the gradient of its class than a wrong one, and the share of records
+# that right ones rank first; all alike before anything was released.
+_SHIFTS = np.arange(1, 9) / 10
+_ACCURACIES = np.arange(2, 10) / 10
+# Least standard deviations of agreement between classes and examples, and of what is taken off for a class's size.
+_LEAST_SPREAD, _USUAL_SPREAD = 0.05, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +77,15 @@ class Frame:
     center: Float  # shape (n_features,); mean of public unit rows along the axes; zero without any
     spectrum: Float  # shape (n_features,); share of each axis in the public second moment, of sum 1
     rotation: int | None  # of the lattice
+    basis: Float  # shape (n_features, n_features); the axes in the coordinates of lattice rows, in columns
 
     @classmethod
     def of(cls, public: RowSource | None, n_features: int) -> Self:
         """Fit the frame on public rows; without any, its axes are the coordinates and all alike."""
         if public is None:
             # Nothing tells whether the encoder has huge coordinates, which rounding would cut off.
-            return cls(np.eye(n_features), np.zeros(n_features), np.full(n_features, 1 / n_features), ROTATION)
+            axes, center, spectrum = np.eye(n_features), np.zeros(n_features), np.full(n_features, 1 / n_features)
+            return cls(axes, center, spectrum, ROTATION, rotate(axes, ROTATION).T)
         total, products, count = np.zeros(n_features), np.zeros((n_features, n_features)), 0
         for u in map(Lattice(n_features).features, iter_blocks(public, _PUBLIC_ROWS)):
             kept = u[u.any(axis=1)]
@@ -85,17 +103,13 @@ class Frame:
         # One more row, spread over all axes: a small pool says nothing of those on which it has no rows.
         spectrum = (public.shape[0] * moments + 1) / (public.shape[0] + n_features)
         rotation = ROTATION if Lattice(n_features).loses_much(public) else None
-        return cls(axes, mean @ axes, spectrum, rotation)
+        basis = axes if rotation is None else rotate(axes.T, rotation).T
+        return cls(axes, mean @ axes, spectrum, rotation, basis)
 
     def lattice(self, center: Float | None = None) -> Lattice:
         """Return the map to integer rows, which subtracts a `center` that is along the axes."""
         given = None if center is None else self.axes @ center
         return Lattice(len(self.axes), center=given, rotation=self.rotation)
-
-    @property
-    def basis(self) -> Float:
-        """The axes in the coordinates of lattice rows, in columns."""
-        return self.axes if self.rotation is None else rotate(self.axes.T, self.rotation).T
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,24 +207,26 @@ class Ascent:
         rules = (_CAP, self._class_size), (_CAP_IF_LARGE, balance * self._class_size)
         longest = max(min(bound, factor * size**power) for (factor, power, bound), size in rules)
         self._caps = np.maximum(caps * longest, 1e-9)
-        self._path = Descent(n_classes, len(spectrum), momentum=_MOMENTUM)
+        self._path = np.zeros((n_classes, len(spectrum)))
+        self._velocity = np.zeros_like(self._path)
         self._moves = 0
-        self.weights: Float = self._path.coef
+        self.weights: Float = self._path
 
     def move(self, gradient: Float) -> None:
         """Take a step along a noisy gradient, of shape (n_classes, dim)."""
         # The velocity was there before the gradient's noise, so their product has noise of the velocity's length.
-        limit = -_OVERSHOOT * self._noise_std * float(np.linalg.norm(self._path.velocity))
-        if float((gradient * self._path.velocity).sum()) < limit:
+        limit = -_OVERSHOOT * self._noise_std * float(np.linalg.norm(self._velocity))
+        if float((gradient * self._velocity).sum()) < limit:
             self._caps = self._caps / 2
-        self._path.move((1 - _MOMENTUM) * gradient)
+        self._velocity = _MOMENTUM * self._velocity + (1 - _MOMENTUM) * gradient
+        self._path = self._path + self._velocity
         self._moves += 1
         # What each gradient so far weighs in the path.
         shares = 1 - _MOMENTUM ** np.arange(1, self._moves + 1)
-        factors = axis_filter(self._path.coef, self._noise_std**2 * float(shares @ shares), self._spectrum)
+        factors = axis_filter(self._path, self._noise_std**2 * float(shares @ shares), self._spectrum)
         noise = self._noise_std * math.sqrt(STEPS * float(factors**2 @ self._spectrum)) / self._class_size
         steps = 1 / (self._class_size * (1 / self._caps + noise / self._tolerance))
-        self.weights = steps[:, None] * self._path.coef * factors
+        self.weights = steps[:, None] * self._path * factors
 
 
 def axis_filter(path: Float, variance: float, spectrum: Float) -> Float:
@@ -233,3 +249,163 @@ def axis_filter(path: Float, variance: float, spectrum: Float) -> Float:
     likelihood = np.exp(evidence - evidence.max())
     factors = np.tensordot(likelihood, 1 - 1 / total, axes=2)
     return np.asarray(np.sqrt(factors / factors.max()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExampleClassifier:
+    """Ridge softmax regression on the public examples alone."""
+
+    features: Float  # shape (n_examples, dim); centred unit rows
+    codes: Codes  # shape (n_examples,)
+    coef: Float  # shape (n_classes, dim); zero for classes without an example
+    known: NDArray[np.bool_]  # shape (n_classes,); classes with an example
+
+    @classmethod
+    def fit(cls, features: Float, codes: Codes, n_classes: int) -> Self:
+        """Fit it; rows of `coef` of classes with an example add up to zero, as at every minimum."""
+        known, labels = np.unique(codes, return_inverse=True)
+        target = np.eye(len(known))[labels]
+
+        def loss(flat: Float) -> tuple[float, Float]:
+            weights = flat.reshape(len(known), -1)
+            logits = features @ weights.T
+            gradient = (softmax(logits, axis=1) - target).T @ features + _RIDGE * weights
+            value = -(log_softmax(logits, axis=1) * target).sum() + _RIDGE / 2 * (weights**2).sum()
+            return float(value), gradient.ravel()
+
+        minimum = minimize(loss, np.zeros(len(known) * features.shape[1]), jac=True, method="L-BFGS-B")
+        coef = np.zeros((n_classes, features.shape[1]))
+        coef[known] = minimum.x.reshape(len(known), -1)
+        return cls(features, codes, coef, np.isin(np.arange(n_classes), known))
+
+    @property
+    def offsets(self) -> Float:
+        """Offsets of logits that keep classes without an example from being ranked first."""
+        return np.where(self.known, 0.0, -1e6)
+
+    def gradient(self, weights: Float, offsets: Float, trust: Float) -> Float:
+        """Return the sum of clipped gradients of the examples, each as much as its class is trusted."""
+        residuals = -softmax(self.features @ weights.T + offsets, axis=1)
+        residuals[np.arange(len(self.codes)), self.codes] += 1
+        norms = np.linalg.norm(residuals, axis=1)
+        residuals *= (trust[self.codes] * np.minimum(1, CLIP / np.maximum(norms, 1e-12)))[:, None]
+        return np.asarray(residuals.T @ self.features)
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What released values say of the examples."""
+
+    all_right: float  # probability that those of all classes are right, times the share of classes that have any
+    # shape (n_classes,); what is left of the probability that those of the class are right; 0 for classes without any
+    right: Float
+
+    @classmethod
+    def of(
+        cls, agreement: Float, noise_std: Float, spread: Float, known: NDArray[np.bool_], hits: tuple[float, float]
+    ) -> Self:
+        r"""Weigh three hypotheses on the examples: none is right, each is with probability 1/2, all are.
+
+        `agreement` has each class's noisy gradient in a row, and each class's examples, a record, in a column;
+        `noise_std` is of each row, `spread` the relative standard deviation of the class sizes that rows were
+        divided by. `hits` is the noisy share of records, of classes with examples, whose own class the examples rank
+        first, and the standard deviation of its noise.
+
+        Examples of *other* classes show how wrong ones agree with a gradient, so there is no threshold; this is the
+        two-groups model of large-scale testing (Efron 2008, DOI 10.1214/07-STS236) with an empirical null. Right ones
+        agree better by an unknown shift.
+        """
+        # The null: mean and variance, without the noise, of a class's agreement with examples of others.
+        others = known & ~np.eye(len(known), dtype=bool)
+        uneven = 1 + spread**2
+        weights = others / ((noise_std**2 + _USUAL_SPREAD**2 * uneven) * uneven)[:, None]
+        total = max(float(weights.sum()), 1e-300)
+        middle = float((weights * agreement).sum()) / total
+        excess = float((weights * ((agreement - middle) ** 2 - noise_std[:, None] ** 2)).sum()) / total
+        variance = max(excess, _LEAST_SPREAD**2)
+
+        # How likely each class's own agreement is, if its examples are wrong or right.
+        own, noise, sizes = agreement.diagonal()[known], noise_std[known] ** 2, spread[known] ** 2
+        wrong = _log_normal(own, middle, variance * (1 + sizes) + noise)
+        means = middle + _SHIFTS[:, None]
+        right = _log_normal(own, means, variance + noise + (abs(middle) + _SHIFTS[:, None]) ** 2 * sizes)
+        some = np.logaddexp(wrong, right) - math.log(2)
+        none = np.broadcast_to(wrong, right.shape)
+        evidence = np.stack([part.sum(axis=1) for part in (none, some, right)])
+
+        # How likely the share of hits is; wrong examples hit by chance.
+        share, chance = np.array((0, 0.5, 1))[:, None], 1 / len(own)
+        accuracies = share * _ACCURACIES + (1 - share) * chance
+        likelihoods = _log_normal(hits[0], accuracies, hits[1] ** 2 + (chance / 2) ** 2)
+        evidence += (np.log(_PRIOR) + np.logaddexp.reduce(likelihoods, axis=1))[:, None]
+
+        posterior = softmax(evidence)
+        all_right, complete = float(posterior[2].sum()), float(known.mean())
+        left = np.zeros(len(known))
+        left[known] = posterior[1] @ expit(right - wrong) + all_right * (1 - complete)
+        return cls(all_right * complete, left)
+
+
+def _log_normal(x: Float | float, mean: Float | float, variance: Float | float) -> Float:
+    return np.asarray(-((x - mean) ** 2) / (2 * variance) - np.log(variance) / 2)
+
+
+class GuidedAscent(Ascent):
+    """An ascent that starts, after a few gradients from zero, from the examples' classifier, as far as that is right.
+
+    `hits` is the noisy number of records whose own class the examples rank first, with noise of `hits_std`.
+
+    The start of a class is the shorter, the more of its gradients is signal, for records say more than examples then.
+    What is learned from records is weighed the less, the more of it is noise, if all examples are right, for it can
+    only spoil them then. From there on examples are records without noise.
+    """
+
+    def __init__(
+        self,
+        sizes: ClassSizes,
+        spectrum: Float,
+        noise_std: float,
+        examples: ExampleClassifier,
+        hits: float,
+        hits_std: float,
+    ) -> None:
+        super().__init__(sizes, spectrum, noise_std)
+        self._sizes, self._examples = sizes, examples
+        records = sizes.total * max(float(sizes.shares[examples.known].sum()), 1e-3)
+        self._hits = hits / records, hits_std / records
+        self._early = np.zeros_like(self.weights)
+        self._start, self._weight = np.zeros_like(self.weights), 1.0
+        self._trust: Trust | None = None
+
+    def move(self, gradient: Float) -> None:
+        """Take a step along a noisy gradient, of shape (n_classes, dim)."""
+        if self._trust is not None:
+            trust = self._trust.all_right + self._trust.right
+            gradient = gradient + self._examples.gradient(self.weights, np.log(self._sizes.shares), trust)
+        super().move(gradient)
+        if self._trust is None:
+            self._early += gradient
+            if self._moves == _LOOK:
+                self._trust = self._judged()
+                self._set_start(self._trust)
+        self.weights = self._start + self._weight * self.weights
+
+    def _judged(self) -> Trust:
+        """Compare the first gradients with the examples, in units of the most that records can add along them."""
+        sizes, coef = self._sizes, self._examples.coef
+        records = np.maximum(sizes.sizes, max(sizes.noise_std, 1.0))
+        most = CLIP * _LOOK * records
+        directions = coef / np.maximum(np.linalg.norm(coef, axis=1, keepdims=True), 1e-300)
+        agreement = self._early @ directions.T / most[:, None]
+        noise_std = self._noise_std * math.sqrt(_LOOK) / most
+        return Trust.of(agreement, noise_std, sizes.noise_std / records, self._examples.known, self._hits)
+
+    def _set_start(self, trust: Trust) -> None:
+        """Settle what the weights start from, and how much is added to it of what records say."""
+        # The share of signal in all gradients of classes of these sizes, and of the mean size, if all are clipped.
+        sizes = np.append(self._sizes.total * self._sizes.shares, self._class_size)
+        ratio = STEPS * (CLIP * sizes) ** 2 / (self._noise_std**2 * self.weights.shape[1])
+        *signals, usual = ratio / (1 + ratio)
+        lengths = _LENGTH * trust.all_right + _LENGTH_OF_SOME * trust.right
+        self._start = (lengths * (1 - np.array(signals)))[:, None] * self._examples.coef
+        self._weight = 1 - trust.all_right * (1 - math.sqrt(usual))

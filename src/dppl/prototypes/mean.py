@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import field
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,20 +11,18 @@ from numpy.typing import NDArray
 from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.parameters import LatticeParameter, parameters
+from dppl.estimators.parameters import LatticeParameter, PersonsParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import COINPRESS_SPLITS, ClassSums, CoinPressMeans, PublicClassSizes
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
-Metric: TypeAlias = Literal["cosine", "euclidean"]
-METRICS: tuple[Metric, ...] = get_args(Metric)
 Split: TypeAlias = Literal["dppl", "original"]
 
 
 @parameters
-class MeanPrototypes(LatticeParameter, EmbeddingClassifier):
+class MeanPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
     r"""One prototype per class: the sum of its embeddings with Gaussian noise.
 
     Rows become integers of bounded norm (`Lattice`); the exact integer sums of all classes are released in
@@ -41,8 +38,6 @@ class MeanPrototypes(LatticeParameter, EmbeddingClassifier):
     coinpress : {"dppl", "original"} or tuple of float, default=None
         DPPL-v1's iterative means in place of sums, by the shares of the budget for each step: those of DPPL-v1,
         (5, 7, 52)/64, those of CoinPress itself, (1, 1, 6)/8, or others. It needs ``adjacency="replace-one"``.
-    metric : {"cosine", "euclidean"}, default="cosine"
-        ``"euclidean"`` compares with means and so needs ``adjacency="replace-one"``.
 
     Attributes
     ----------
@@ -79,20 +74,17 @@ class MeanPrototypes(LatticeParameter, EmbeddingClassifier):
 
     adjacency: Adjacency = "add-remove"
     coinpress: Split | tuple[float, ...] | None = None
-    metric: Metric = "cosine"
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        _validate.one_of(METRICS, metric=self.metric)
         if isinstance(self.coinpress, str):
             _validate.one_of(COINPRESS_SPLITS, coinpress=self.coinpress)
-        for name, divides in (("coinpress", self.coinpress is not None), ("metric", self.metric == "euclidean")):
-            if divides and self.adjacency != "replace-one":
-                raise ParameterError(
-                    f"{name}={getattr(self, name)!r} divides by class sizes, which only adjacency='replace-one' treats "
-                    f"as public; got adjacency={self.adjacency!r}."
-                )
+        if self.coinpress is not None and self.adjacency != "replace-one":
+            raise ParameterError(
+                f"divides by class sizes, which only adjacency='replace-one' treats as public; got {self.adjacency!r}.",
+                parameter="coinpress",
+            )
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare the class sums, or means by CoinPress; class sizes are public where neighbours agree in them."""
@@ -116,18 +108,10 @@ class MeanPrototypes(LatticeParameter, EmbeddingClassifier):
         return {"prototypes": (np.float64, (len(self.classes_), self.lattice_.dim))}
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
-        if self.metric == "cosine":
-            return features.astype(np.float64) @ unit_directions(self.prototypes_).T
-        squared = np.square(self.prototypes_).sum(axis=1)
-        # Minus the squared distance, up to a term that is the same for all classes.
-        return np.asarray(2 * (features.astype(np.float64) @ self.prototypes_.T) - squared)
+        return features.astype(np.float64) @ unit_directions(self.prototypes_).T
 
     def _sharpness(self) -> float:
         # Under replace-one sums are divided by sizes that are not kept, so their noise is not known.
         known = self.adjacency == "add-remove"
         variance = noise_variance(self.guarantee_, float(self.lattice_.scale)) if known else 0.0
-        sharpness = cosine_sharpness(self.prototypes_, variance)
-        if self.metric == "cosine":
-            return sharpness
-        length = math.sqrt(np.square(self.prototypes_).sum(axis=1).mean())
-        return sharpness / (2 * length) if length > 0 else sharpness
+        return cosine_sharpness(self.prototypes_, variance)

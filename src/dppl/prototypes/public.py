@@ -12,7 +12,7 @@ from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit
-from dppl.estimators.parameters import LatticeParameter, parameters
+from dppl.estimators.parameters import LatticeParameter, PersonsParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues, public_rows_at
 from dppl.kernel import Measure, Measurement
@@ -27,13 +27,12 @@ _CLIP_QUANTILES = (0.5, 0.999)
 
 
 @parameters
-class PublicPrototypes(LatticeParameter, EmbeddingClassifier):
+class PublicPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
     r"""Represent each class by one or several *public* rows, selected under differential privacy.
 
     The utility of a public row for a class is the sum of its clipped similarities with the class's private rows. The
     exponential mechanism picks a row per class with probability proportional to exp(epsilon·utility/sensitivity), or a
-    set of rows by the utility of its worst member. This is pure differential privacy; what is released are positions of
-    public rows.
+    set of rows by the utility of its worst member. This is pure differential privacy.
 
     Parameters
     ----------
@@ -87,9 +86,9 @@ class PublicPrototypes(LatticeParameter, EmbeddingClassifier):
     prototypes_: NDArray[np.int8] = field(init=False)
     public_indices_: NDArray[np.int64] = field(init=False)
     public_ids_: NDArray[np.object_] | None = field(init=False)
-    _RELEASED = "prototypes_"
-
     clip_: tuple[float, float] = field(init=False)
+    _RELEASED = "prototypes_"
+    public_rows = "required"
 
     n_prototypes: int = 1
     clip: Literal["auto"] | tuple[float, float] = "auto"
@@ -117,11 +116,9 @@ class PublicPrototypes(LatticeParameter, EmbeddingClassifier):
                 "With epsilon and delta the default is SoftmaxPrototypes, which needs none.",
                 parameter="public",
             )
-        if public.rows.shape[0] < self.n_prototypes:
-            raise InputError(
-                f"selecting {self.n_prototypes} rows for a class needs at least as many public ones; got "
-                f"{public.rows.shape[0]}; pass more of them, or select fewer."
-            )
+        n_public, least = public.rows.shape[0], self.n_prototypes
+        if n_public < least:
+            raise InputError(f"public.rows must be at least {least}, to select as many for a class; got {n_public}.")
         low, high = _auto_clip(public, setting.lattice) if isinstance(self.clip, str) else self.clip
         return float(low), float(high)
 
@@ -155,9 +152,6 @@ class PublicPrototypes(LatticeParameter, EmbeddingClassifier):
             raise Misfit("its positions of public rows do not fit its classes")
         self.public_ids_ = None
         self.clip_ = parameters["clip"]
-
-    def _uses_public_rows(self, public: PublicValues) -> bool:
-        return True
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         # The mean distance to unit prototypes (DPPL-v1 eq. 7) is one minus the product with their mean.

@@ -12,36 +12,43 @@ from numpy.typing import NDArray
 from dppl._progress import steps
 from dppl.errors import BudgetError
 from dppl.estimators import Classifier
-from dppl.estimators.descent import SIZE_PERCENT, measured_size
 from dppl.estimators.model_file import Misfit, check_tensor
-from dppl.estimators.parameters import parameters
+from dppl.estimators.parameters import PersonsParameter, parameters
 from dppl.estimators.plan import Setting
-from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement, queries
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.queries import ClassCounts, Hits, NumberOfRecords, Shortfalls, SoftmaxGradients, WeightedSum
-from dppl.prototypes._examples import ExampleClassifier, GuidedAscent
 from dppl.prototypes._shared import unit_directions
-from dppl.prototypes._softmax import CLIP, STEPS, Ascent, ClassSizes, Frame, intercepts, shrunken_mean
+from dppl.prototypes._softmax import (
+    CLIP,
+    STEPS,
+    Ascent,
+    ClassSizes,
+    ExampleClassifier,
+    Frame,
+    GuidedAscent,
+    intercepts,
+    shrunken_mean,
+)
+from dppl.prototypes.probe import SIZE_PERCENT, measured_size
 
 Float = NDArray[np.float64]
 
 
 @parameters
-class SoftmaxPrototypes(Classifier):
+class SoftmaxPrototypes(PersonsParameter, Classifier):
     r"""Softmax regression by noisy gradients on centred features, without hyper-parameters.
 
-    Released are, in this order, the number of records, the class counts, a weighted sum of rows, in which classes are
-    weighted equally as far as noise allows, sixteen sums of clipped gradients of the softmax loss, whose features are
-    rows minus the mean that follows from the weighted sum, at length 1, and how much less often than others each class
-    is predicted. The softmax of the fit has the logarithms of class shares as offsets, and predictions have none, so
+    Released are, in this order, the number of records, the class counts, a weighted sum of rows, sixteen sums of
+    clipped gradients of the softmax loss on rows minus their mean, and how much less often than others each class is
+    predicted. The softmax of the fit has the logarithms of class shares as offsets, and predictions have none, so
     the weights aim at balanced classes; intercepts from the last release move the boundary where they miss. Steps are
     as long as the noise allows; public rows tell along which axes it may be taken out.
 
-    Public examples of the classes (of `public`; a description is the case of one example) are worth most
-    where budgets are small and classes rare. The fit starts from a classifier of them as far as the first three
-    gradients, and a noisy count of the records that they classify rightly, bear them out, so that wrong ones cost
-    little. With ``GaussianDP(0)`` nothing private is read: the model is that of the examples alone.
+    Public examples of the classes (of `public`; a description is one) are worth most where budgets are small and
+    classes rare. The fit starts from a classifier of them as far as the first gradients, and a noisy count of the
+    records that they classify rightly, bear them out, so that wrong ones cost little. With ``GaussianDP(0)`` nothing
+    private is read: the model is that of the examples alone.
 
     Attributes
     ----------
@@ -52,8 +59,7 @@ class SoftmaxPrototypes(Classifier):
     shares_ : ndarray of shape (n_classes,), float64, or None
         Shares of the classes among the records, from the noisy counts; None for ``GaussianDP(0)``. Safe to publish.
     prototypes_ : ndarray of shape (n_classes, n_features), float32
-        Representatives of the classes among unit rows, for reports: the mean, moved along the weights of the class as
-        far as unit rows lie from it. `predict` does not use them.
+        Representatives of the classes among unit rows, for reports: the mean, moved along the weights of the class.
     lattice_ : Lattice
         The map from embeddings to centred unit rows; its `center` is the released mean.
     examples_ : ExamplesKept or None
@@ -63,9 +69,7 @@ class SoftmaxPrototypes(Classifier):
     -----
     `predict` is the balanced decision, in which all classes weigh alike. `predict_proba` is the softmax of the scores,
     and with ``shares="data"`` that of classes as frequent as in the data of the fit: where one class is rare, threshold
-    this one by costs. With equal shares the expected calibration error was about 0.06 at most for mu of 2 and more
-    where classes were not rare, and up to 0.2 at smaller budgets or with rare classes (docs/results.md). Check it on
-    held-out records before relying on it; that is another use of them.
+    this one by costs, after a check on held-out records (docs/probabilities.md).
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the twenty statistics above, through
     the rounded Gaussian; with examples, also the number of records whose own class they rank first. Sensitivity: 1 of
@@ -96,11 +100,9 @@ class SoftmaxPrototypes(Classifier):
     """
 
     prototypes_: NDArray[np.float32] = field(init=False)
+    public_rows = "optional"
     starts_from_examples = True
     whole_persons = True
-
-    def _uses_public_rows(self, public: PublicValues) -> bool:
-        return public.rows is not None
 
     def prepare(self, setting: Setting) -> Frame:
         """Fit the axes on public rows."""
@@ -109,12 +111,12 @@ class SoftmaxPrototypes(Classifier):
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare the twenty statistics, and with examples the number of records that these classify rightly."""
         examples, n_classes = setting.public.examples, setting.n_classes
+        if self.budget.is_zero and examples is None:
+            raise BudgetError(
+                "a budget of mu = 0 releases nothing from private records; give public examples of the classes for a "
+                "model of them alone."
+            )
         if self.budget.is_zero:
-            if examples is None:
-                raise BudgetError(
-                    "a budget of mu = 0 releases nothing from private records; give public examples of the classes "
-                    "for a model of them alone."
-                )
             return {}
         lattice = setting.prepared.lattice()  # of the rows which are summed, whose norm no centre changes
         # More for the first three bought nothing.

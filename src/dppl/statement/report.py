@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.reported import Reported
 from dppl.io import Source, open_source
 from dppl.io.sources import holds_embeddings
 from dppl.statement.data import FORMAT, account_of, content, describe
@@ -21,6 +20,7 @@ from dppl.statement.evidence import evaluation_of, read_evaluation
 from dppl.statement.pictures import gallery_of, selected_items
 
 if TYPE_CHECKING:
+    from dppl.estimators.released import Reported
     from dppl.kernel.privacy.ledger import Ledger
 
 __all__ = ["Report", "make_report"]
@@ -135,6 +135,8 @@ def make_report(
     A model holds nothing private, and neither does a report of it alone. What `results` say was measured by its maker;
     if that was on private records, the report must not be published.
     """
+    from dppl.estimators.released import Reported  # here, because scikit-learn comes with it
+
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         description, digest, file = describe(path), sha256(path.read_bytes()).hexdigest(), path.name

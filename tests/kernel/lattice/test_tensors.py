@@ -27,7 +27,7 @@ def records(n=90, dim=12):
 
 
 ESTIMATORS = [
-    LinearProbe(ZCDP(1.0), CLASSES, steps=8, intercept_scaling=0.5, l2=0.01, **SEEDED),
+    LinearProbe(ZCDP(1.0), CLASSES, steps=8, **SEEDED),
     LinearProbe(ApproxDP(5.0, 1e-5), CLASSES, steps=5, sampling_rate=0.5, batch_size=60.0, **SEEDED),
     GlobalAdapt(ZCDP(1.0), CLASSES, steps=8, **SEEDED),
     FeatureCovariance(ZCDP(1.0), CLASSES, **SEEDED),

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from dppl import lab
 from dppl.estimators.parameters import with_options
-from dppl.estimators.public_data import PublicData, PublicValues
+from dppl.estimators.public_data import PublicData
 from dppl.estimators.registry import BY_NAME, ENTRIES
 from dppl.kernel.privacy import Budget
 
@@ -19,7 +17,6 @@ __all__ = ["ALL_METHODS", "METHODS", "STREAM_METHODS", "Method", "Range", "label
 
 # What the runner passes itself.
 _GIVEN = ("budget", "classes", "random_state")
-_PUBLIC_ROWS = PublicValues(np.zeros((1, 1), np.float32))
 
 
 class Range(NamedTuple):
@@ -70,18 +67,26 @@ class Method:
             given = {"budget": budget, "classes": classes, "public": public, "random_state": random_state}
         return self._load()(**given, **self.fixed).set_params(**parameters)
 
-    def uses_public(self, parameters: Mapping[str, Any], rows: PublicValues = _PUBLIC_ROWS) -> bool:
-        """Return whether a fit with these parameters reads public rows where there are some."""
-        rows = rows if self.public else PublicValues()
-        return self.private and bool(self.build(None, None, 0, parameters)._uses_public_rows(rows))
-
     def needs_public(self, parameters: Mapping[str, Any]) -> bool:
         """Return whether a fit with these parameters is impossible without public rows."""
-        return self.uses_public(parameters, PublicValues())
+        return self._public_rows(parameters) == "required"
+
+    def uses_public(self, parameters: Mapping[str, Any]) -> bool:
+        """Return whether a fit with these parameters reads public rows where there are some."""
+        role = self._public_rows(parameters)
+        return role == "required" or (role == "optional" and self.public)
 
     def overlaps(self, parameters: Mapping[str, Any]) -> bool:
         """Return whether tasks of a stream may share records with these parameters, so that their costs add up."""
         return bool(parameters.get("tasks", getattr(self._load(), "tasks", "disjoint")) == "overlapping")
+
+    def _public_rows(self, parameters: Mapping[str, Any]) -> str:
+        """Return what public rows are to a fit with these parameters."""
+        if not self.private:
+            return "unused"
+        model = self.build(None, None, 0, parameters)
+        by_lattice = model.lattice is not None and model.lattice.reads_public_rows
+        return "required" if by_lattice and model.public_rows == "unused" else str(model.public_rows)
 
     def _load(self) -> Any:
         return BY_NAME[self.estimator].load() if self.private else getattr(lab, self.estimator)
@@ -102,7 +107,7 @@ _RIDGE = {"ridge": Range(1e-2, 1e3)}
 _AS_PUBLISHED = {"adjacency": "replace-one"}
 _NO_PUBLIC_ROWS = "{}, no public rows"
 
-METHODS: dict[str, Method] = {
+_NAMED: dict[str, Method] = {
     "softmax": _registered("SoftmaxPrototypes"),
     "softmax-alone": _registered("SoftmaxPrototypes", _NO_PUBLIC_ROWS, public=False),
     "mean": _registered("MeanPrototypes", space=_POOL),
@@ -133,6 +138,9 @@ METHODS: dict[str, Method] = {
     "lda": Method("LDA", "NonPrivateLDA"),
     "logistic": Method("Logistic regression", "NonPrivateLogisticRegression"),
 }
+# Any other of the registry goes by its own defaults.
+_OTHERS = {one.method: _registered(one.name) for one in ENTRIES if one.method is not None}
+METHODS = {**_NAMED, **{name: one for name, one in _OTHERS.items() if name not in _NAMED}}
 
 # Classifiers of streams go by their class: `partial_fit` is theirs alone.
 STREAM_METHODS: dict[str, Method] = {
