@@ -2,7 +2,6 @@ import math
 
 import numpy as np
 import pytest
-from dppl.prototypes._examples import ExampleClassifier
 from scipy.special import softmax
 
 import dppl
@@ -16,6 +15,7 @@ from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.kernel.privacy import Ledger
 from dppl.lab import AdaMix
 from dppl.prototypes import LinearProbe
+from dppl.prototypes._softmax import ExampleClassifier
 from laws.recipes import BY_NAME
 from laws.replay import replay
 from loops import loop

@@ -121,15 +121,6 @@ def test_under_replace_one_it_is_a_row_of_zeros(kind):
         kind.fit(zero, [*y[:4], "elsewhere", *y[5:]])
 
 
-def test_under_replace_one_it_is_counted():
-    kind = BY_NAME["LinearProbe replace-one"]
-    X, y = kind.records()
-    X[4] = np.nan
-    with watched() as uses:
-        kind.fit(X, y)
-    assert [len(X)] in [exact.tolist() for _, exact, _ in uses]
-
-
 @each(FIRST_OF_TASKS)
 def test_in_a_task_it_is_left_out_too(kind):
     X, y = kind.records()
