@@ -342,7 +342,7 @@ def test_it_needs_examples_before_anything_is_paid(tmp_path):
     ):
         with pytest.raises(InputError, match=r"give public=PublicData\(examples"):
             fit()
-    with pytest.raises(ParameterError, match="example_classes is missing"):
+    with pytest.raises(ParameterError, match="example_classes must be given with examples"):
         make(ZCDP(1.0)).set_params(public=PublicData(examples=EXAMPLES.examples)).fit(*problem(), ledger=ledger)
     X, y = problem()
     with pytest.raises(ParameterError, match=r"public.examples must be public"):
