@@ -6,7 +6,7 @@ import pytest
 import dppl
 from dppl.errors import UnknownLabelError
 from dppl.kernel import reading
-from laws.recipes import BY_NAME, FIRST, KINDS, SHARED, Table, each
+from laws.recipes import FIRST, KINDS, SHARED, Table, each
 from laws.replay import watched
 from laws.streams import FIRST_OF_TASKS
 from loops import loop
