@@ -20,7 +20,7 @@ BUDGET = {
     "planning": 479,
     "prototypes": 1129,
     "serve": 1067,
-    "statement": 1045,
+    "statement": 1050,
     "training": 877,
 }
 

@@ -57,7 +57,7 @@ def test_streams_of_several_tasks_have_several_heads(scores, head, rotation):
         model.partial_fit(rng.normal(size=(30, 6)), np.resize(names, 30), task_classes=names)
     scorer = check(model, rows(6))
     assert len(scorer.heads) == 2
-    assert scorer.together == ("logaddexp" if scores == "normalised" else "maximum")
+    assert scorer.combine == ("logaddexp" if scores == "normalised" else "maximum")
     assert (model._scores(rows(6), "empty")[0] < -1e200).tolist() == [False, False, False, True]
 
 

@@ -41,7 +41,7 @@ def to_onnx(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> Any
         The input is ``rows``, float32 of shape (n, n_features), or else the inputs of the encoder, of prepared images
         or tokens. The outputs are ``label`` (n,), ``scores`` and ``probabilities`` (n, n_classes), in float64. For
         rows without a direction (NaN, infinity, only zeros) scores and probabilities are NaN, and the label is empty;
-        that of integers is the smallest of 64 bits, and that of other numbers NaN. The metadata hold the guarantee.
+        for integers the label is the smallest of 64 bits, for other numbers NaN. The metadata hold the guarantee.
 
     Raises
     ------
@@ -66,13 +66,13 @@ def to_onnx(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> Any
         features = graph.cast("rows", "DOUBLE")
     else:
         path = Path(encoder)
-        found = _checked(path, model)
-        said["preprocessing"] = found.fingerprint.preprocessing
+        loaded = _load_encoder(path, model)
+        said["preprocessing"] = loaded.fingerprint.preprocessing
         made = onnx.load(str(path))
         opset = next(one.version for one in made.opset_import if one.domain in ("", "ai.onnx"))
         if opset < _LEAST_OPSET:
             made = onnx.version_converter.convert_version(made, _OPSET)
-        features = graph.pooled_items(made.graph, *output_of(path), of_texts=found.modality == "text")
+        features = graph.pooled_items(made.graph, *output_of(path), texts=loaded.modality == "text")
     graph.classify(features, scorer)
     made.graph.node.extend(graph.nodes)
     made.graph.initializer.extend(graph.constants)
@@ -95,17 +95,17 @@ def to_bytes(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> by
     return content
 
 
-def _checked(path: Path, model: EmbeddingClassifier) -> Encoder:
-    """Load an encoder, and see that it is the model's as far as the model says."""
-    found = load_encoder(f"onnx:{path}")
-    if model.encoder_ is not None and not found.fingerprint.same_function(Fingerprint.parse(model.encoder_)):
+def _load_encoder(path: Path, model: EmbeddingClassifier) -> Encoder:
+    """Load an encoder, and check that it is the model's as far as the model says."""
+    loaded = load_encoder(f"onnx:{path}")
+    if model.encoder_ is not None and not loaded.fingerprint.same_function(Fingerprint.parse(model.encoder_)):
         raise InputError(f"{path} is not the encoder that the model was fitted with, or is prepared for otherwise.")
-    if found.dimension != model.n_features_in_:
+    if loaded.dimension != model.n_features_in_:
         raise InputError(
-            f"{path} gives {found.dimension} features, but the model expects {model.n_features_in_}; name the encoder "
+            f"{path} gives {loaded.dimension} features, but the model expects {model.n_features_in_}; name the encoder "
             "that it was fitted with."
         )
-    return found
+    return loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class _Graph:
     def cast(self, value: _Value | str, kind: str) -> _Value:
         return self.node("Cast", value, to=getattr(self._onnx.TensorProto, kind))
 
-    def pooled_items(self, graph: Any, output: str, pooling: str, *, of_texts: bool) -> _Value:
+    def pooled_items(self, graph: Any, output: str, pooling: str, *, texts: bool) -> _Value:
         """Return what an encoder's output is as one row an item, up to its length, which the classifier ignores."""
         if pooling == "none":
             return self.cast(self.node("Flatten", output, axis=1), "DOUBLE")
@@ -173,7 +173,7 @@ class _Graph:
         wide = self.cast(output, "DOUBLE")
         if pooling == "cls":
             return self.node("Gather", wide, self.constant("first", np.int64(0)), axis=1)
-        if not of_texts:
+        if not texts:
             return self._sum(wide, [2, 3] if rank == 4 else [1], keepdims=0)
         mask = "attention_mask"
         if mask not in [one.name for one in graph.input]:  # the encoder does not ask for it, but its rows are padded
@@ -193,10 +193,10 @@ class _Graph:
             classes.dtype.kind, ("INT64", np.int64, np.iinfo(np.int64).min)
         )
         names = classes if dtype is None else classes.astype(dtype)
-        found = self.node("Gather", self.constant("classes", names), self.node("ArgMax", scores, axis=1, keepdims=0))
+        best = self.node("Gather", self.constant("classes", names), self.node("ArgMax", scores, axis=1, keepdims=0))
         score = self.node("Gather", scores, self.constant("first", np.int64(0)), axis=1)
         none = self.constant("no_label", np.array(missing, names.dtype))
-        self.output("label", element, ["n"], "Where", self.node("IsNaN", score), none, found)
+        self.output("label", element, ["n"], "Where", self.node("IsNaN", score), none, best)
         self.output("scores", "DOUBLE", shape, "Identity", scores)
         self.output("probabilities", "DOUBLE", shape, "Softmax", logits, axis=1)
 

@@ -30,7 +30,7 @@ from dppl.prototypes._shared import unit_directions
 from dppl.training import PrivateClassifier
 
 Float: TypeAlias = NDArray[np.float64]
-Together: TypeAlias = Literal["logaddexp", "maximum"]
+Combine: TypeAlias = Literal["logaddexp", "maximum"]
 
 # Divided by where a vector may be zero, which then stays zero.
 _TINY = 1e-300
@@ -80,7 +80,7 @@ class Scorer:
     center: Float | None  # shape (n_features,); subtracted from x/‖x‖
     pool: int  # how many neighbouring coordinates are added up; a remainder is dropped
     heads: tuple[Head, ...]
-    together: Together  # how the scores of several heads become one
+    combine: Combine  # how the scores of several heads become one
     sharpness: float  # what turns scores into logits
     classes: NDArray[Any]  # shape (n_classes,)
 
@@ -107,7 +107,7 @@ class Scorer:
         if self.moves:
             features = _unit(features, do)
         heads = (head.scores(features, do, f"head{number}") for number, head in enumerate(self.heads))
-        return reduce(getattr(do, self.together), heads)
+        return reduce(getattr(do, self.combine), heads)
 
 
 # What the arithmetic asks of NumPy but operators.
@@ -145,12 +145,12 @@ def fitted(model: Any) -> EmbeddingClassifier:
 def scorer_of(model: Any) -> Scorer:
     """Return a fitted model as arithmetic, compared with the model on fixed rows."""
     model = fitted(model)
-    # Most scores are linear in φ; those of projected rows and of ensembles are not.
+    # Most scores are linear in φ; scores of projected rows and of ensembles are not.
     if isinstance(model, ContinualEnsemble):
-        heads = _of_tasks(model)
+        heads = _task_heads(model)
     else:
         heads = (_projected(model) if hasattr(model, "projection_") else _linear(model),)
-    together: Together = "maximum" if getattr(model, "scores", None) == "largest" else "logaddexp"
+    combine: Combine = "maximum" if getattr(model, "scores", None) == "largest" else "logaddexp"
     lattice = model.lattice_
     if lattice.rotation is not None:
         turn = rotate(np.eye(lattice.dim), lattice.rotation)
@@ -158,7 +158,7 @@ def scorer_of(model: Any) -> Scorer:
     # As a file would hold them: integers or texts, and no objects.
     classes = np.array(model.classes_.tolist())
     scorer = Scorer(
-        lattice.n_features, lattice.center, lattice.pool, heads, together, float(model._sharpness()), classes
+        lattice.n_features, lattice.center, lattice.pool, heads, combine, float(model._sharpness()), classes
     )
     _compare(scorer, model)
     return scorer
@@ -178,7 +178,7 @@ def _projected(model: Any) -> Head:
     return Head(weights, np.zeros(n_classes), projection=model.projection_.astype(np.float64))
 
 
-def _of_tasks(model: Any) -> tuple[Head, ...]:
+def _task_heads(model: Any) -> tuple[Head, ...]:
     heads = []
     for number, allowed in enumerate(model.allowed_.T):
         weights, offsets = model._layer(number)

@@ -133,6 +133,7 @@ def _does(description: Mapping[str, Any], item: str) -> str:
 
 def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[str]]:
     """Say what the model is, and who made it with what, as names and values."""
+    # In this order on every form.
     facts: dict[str, Any] = {"estimator": description["estimator"]}
     if "lattice" in description:
         width, pool = description["lattice"]["n_features"], description["lattice"]["pool"]
@@ -163,6 +164,7 @@ def _checks(description: Mapping[str, Any], guarantee: Guarantee, file: str, pai
     ]
     if paid:
         checks.append(("What the account of its data set has paid for", "dppl ledger show LEDGER"))
+    # An audit needs a method that the command line knows, and a budget above zero.
     entry = BY_NAME.get(description["estimator"])
     budget = guarantee.budget.to_dict()
     if entry is not None and entry.method in BY_METHOD and any(budget.values()):

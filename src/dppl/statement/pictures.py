@@ -1,4 +1,4 @@
-"""The public images or texts that a model selected, found in their pool and made small for a page."""
+"""The public images or texts that a model selected, looked up in their pool and made small for a page."""
 
 from __future__ import annotations
 

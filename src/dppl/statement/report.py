@@ -149,6 +149,7 @@ def make_report(
         raise ParameterError(
             f"must be a fitted classifier of dppl, or its file; got {type(model).__name__}.", parameter="model"
         )
+    # What the publisher adds; no guarantee covers it.
     known: dict[str, Any] = {"by": by}
     if results is not None:
         evaluation = results if isinstance(results, Mapping) else read_evaluation(Path(results))
@@ -160,6 +161,7 @@ def make_report(
             books = [account.to_dict() for account in accounts(ledger)]
         else:
             books = [ledger.to_dict()]
+        # Accounts of other data sets in the same ledger must not reach the page.
         known["ledger"] = account_of(books, description["guarantee"]["ledger_entry"], digest)
     if public is not None:
         if isinstance(public, str | os.PathLike):

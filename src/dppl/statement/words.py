@@ -51,6 +51,7 @@ def in_short(guarantee: Guarantee) -> list[tuple[str, str]]:
 
 def table(guarantee: Guarantee, delta: float | None = None) -> list[tuple[str, str]]:
     """Return the numbers as pairs of texts, with the epsilon at one more `delta` if there is one."""
+    # Computed over from the releases, never read from a file.
     implied, pure = guarantee.implied(delta), guarantee.pure_epsilon
     rows = [] if pure is None else [("epsilon, pure DP", rounded_up(pure, 4))]
     if implied["mu"] is not None:  # sums over samples, for example, have no cost in Gaussian DP
