@@ -1,62 +1,72 @@
-"""How far work is: told to who watches, in public units, and to nothing that keeps it."""
+"""How far work is: shown to who watches, in public units, and to nothing that keeps it."""
 
 import io
-import itertools
 import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tqdm
 
 from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, PublicData, PublicPrototypes, SoftmaxPrototypes
 from dppl import _progress as progress_module
-from dppl._progress import progress, shown_by, steps
+from dppl._progress import hidden, progress, steps
 from dppl.kernel import selection as public_module
 
 
 @pytest.fixture
-def every_second(monkeypatch):
-    """Let a second pass between two looks at the clock, whatever is done meanwhile."""
-
-    def restart():
-        clock = itertools.count()
-        monkeypatch.setattr(progress_module, "monotonic", lambda: float(next(clock)))
-
-    restart()
-    return restart
-
-
-def test_long_work_tells_its_share_and_the_time_left_and_leaves_nothing(every_second):
+def shown(monkeypatch):
+    """All that bars are told, in the place of a person who watches."""
     told = []
-    with shown_by(told.append), progress("selecting", 40) as advance:
-        for _ in range(8):
-            advance(5)
-    assert told == [
-        "selecting: 62 %, about 0:00:03 left",
-        "selecting: 75 %, about 0:00:02 left",
-        "selecting: 87 %, about 0:00:01 left",
-        "selecting: 100 %, about 0:00:00 left",
-        None,
-    ]
 
+    class Bar:
+        def __init__(self, *, desc, total, delay, **_):
+            told.append((desc, total, delay))
 
-def test_short_work_tells_nothing():
-    told = []
-    with shown_by(told.append):
-        assert list(steps(100)) == list(range(100))
-    assert told == []
+        def update(self, count):
+            told.append(count)
 
+        def close(self):
+            told.append("gone")
 
-def test_a_terminal_is_told_and_a_pipe_is_not(every_second, monkeypatch, capsys):
-    list(steps(9))
-    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(tqdm, "tqdm", Bar)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    every_second()
-    list(steps(6))
-    assert capsys.readouterr() == (
-        "",
-        "\r\x1b[Kfitting: 83 %, about 0:00:01 left\r\x1b[Kfitting: 100 %, about 0:00:00 left\r\x1b[K",
-    )
+    return told
+
+
+def test_work_shows_what_is_done_of_how_much_and_leaves_nothing(shown):
+    with progress("selecting", lambda: 40) as advance:
+        advance(5)
+        advance()
+    counted = [("counting", None, 0.0), "gone"]
+    assert shown == [*counted, ("selecting", 40, 0.0), 5, 1, "gone"]
+    shown.clear()
+    assert list(steps(2)) == [0, 1]
+    assert shown == [("fitting", 2, progress_module.PATIENCE), 1, 1, "gone"]
+
+
+def test_nothing_is_counted_or_shown_where_nobody_watches(capsys):
+    with progress("embedding", lambda: pytest.fail("it was counted")) as advance:
+        advance(3)
+    with progress("loading"):
+        pass
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_shows_a_bar_and_clears_it(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress("selecting", 4) as advance:
+        advance(4)
+    with progress("loading minilm"):
+        pass
+    text = sys.stderr.getvalue()
+    assert "selecting:   0%" in text
+    assert "loading minilm ..." in text
+    assert text.endswith("\r")
 
 
 class Gone:
@@ -75,66 +85,45 @@ def closed():
     return file
 
 
-@pytest.mark.parametrize("stderr", [None, object(), closed(), Gone()], ids=["none", "no file", "closed", "gone"])
-def test_work_that_is_paid_for_does_not_end_because_nobody_can_be_told(every_second, monkeypatch, stderr):
-    monkeypatch.setattr(sys, "stderr", stderr)
-    assert list(steps(9)) == list(range(9))
+def test_work_that_is_paid_for_does_not_end_because_nobody_can_be_shown_it(monkeypatch):
+    monkeypatch.setattr(progress_module, "PATIENCE", 0.0)
+    for stderr in (None, object(), closed(), Gone()):
+        monkeypatch.setattr(sys, "stderr", stderr)
+        assert list(steps(9)) == list(range(9))
 
 
-class Handle:
-    """What IPython returns for a display that can be updated."""
-
-    def __init__(self, shown):
-        self.shown = shown
-
-    def update(self, text):
-        self.shown.append(text)
-
-
-@pytest.mark.parametrize("kernel", [True, False])
-def test_a_notebook_is_told_below_the_cell_until_the_work_ends(every_second, monkeypatch, kernel):
-    shown = []
-
-    def display(text, display_id):
-        assert display_id
-        shown.append(text)
-        return Handle(shown)
-
-    shell = SimpleNamespace(kernel=None) if kernel else SimpleNamespace()
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=display))
-    list(steps(6))
-    told = ["fitting: 83 %, about 0:00:01 left", "fitting: 100 %, about 0:00:00 left", ""]
-    assert shown == (told if kernel else [])
-
-
-def told_by(fit):
-    told = []
-    with shown_by(told.append):
-        fit()
-    return told
+def test_a_notebook_has_a_bar_of_its_own(monkeypatch):
+    for kernel in (True, False):
+        shell = SimpleNamespace(kernel=None) if kernel else SimpleNamespace()
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
+        monkeypatch.setitem(sys.modules, "tqdm.notebook", SimpleNamespace(tqdm="bar of a notebook"))
+        assert progress_module._bar() == ("bar of a notebook" if kernel else None)
 
 
 @pytest.mark.parametrize("method", [PublicPrototypes, SoftmaxPrototypes])
-def test_neighbours_and_data_of_other_sizes_tell_the_same(every_second, monkeypatch, method):
-    """With the same clock; the times themselves grow with the records, which is why nothing keeps them."""
+def test_neighbours_and_data_of_other_sizes_show_the_same(shown, monkeypatch, method):
     monkeypatch.setattr(public_module, "PUBLIC_ROWS", 8)
     rng = np.random.default_rng(0)
     X, y, public = rng.normal(size=(60, 8)), rng.integers(0, 2, 60), rng.normal(size=(96, 8))
 
     def fit(n):
-        every_second()
+        shown.clear()
         model = method(GaussianDP(1.0), [0, 1, 2], random_state=0)
-        return told_by(lambda: model.set_params(public=PublicData(public)).fit(X[:n], y[:n]))
+        model.set_params(public=PublicData(public)).fit(X[:n], y[:n])
+        return list(shown)
 
     assert len(fit(60)) > 3
     assert fit(60) == fit(59) == fit(2)
 
 
-def test_a_search_tells_nothing_as_the_number_of_its_runs_is_secret(every_second):
+def test_a_search_shows_nothing_as_the_number_of_its_runs_is_secret(shown):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 8)), rng.integers(0, 2, 60)
-    model = SoftmaxPrototypes(ApproxDP(8.0, 1e-6), [0, 1])
-    assert told_by(lambda: model.fit(X, y))
-    for estimator in (model, MeanPrototypes(ApproxDP(8.0, 1e-6), [0, 1])):
-        assert told_by(lambda estimator=estimator: PrivateSearch(estimator, {}, mean_runs=2).fit(X, y)) == []
+    SoftmaxPrototypes(ApproxDP(8.0, 1e-6), [0, 1]).fit(X, y)
+    assert shown
+    shown.clear()
+    for kind in (SoftmaxPrototypes, MeanPrototypes):
+        PrivateSearch(kind(ApproxDP(8.0, 1e-6), [0, 1]), {}, mean_runs=2).fit(X, y)
+    with hidden():
+        list(steps(3))
+    assert shown == []

@@ -6,9 +6,9 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1690,
+    ".": 1566,
     "audit": 697,
-    "cli": 3338,
+    "cli": 2559,
     "continual": 1134,
     "encoders": 2068,
     "estimators": 1909,

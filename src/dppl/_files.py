@@ -4,7 +4,6 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator
-from errno import EDQUOT, EFBIG, EIO, ENOSPC
 from hashlib import sha256
 from pathlib import Path
 from typing import IO
@@ -15,8 +14,6 @@ try:
     import fcntl
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
-
-_FULL = (ENOSPC, EDQUOT, EFBIG, EIO)
 
 
 @contextlib.contextmanager
@@ -38,20 +35,31 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool 
     try:
         with named(path):
             nameless = _nameless(path.parent, mode)
-            file = nameless or _hidden(part, mode)
-        with named(path, full=True), file:
+            file = nameless or os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb")
+        with file:
             yield file
             with named(path):
                 file.flush()
                 os.fsync(file.fileno())
                 if nameless:
-                    _link(nameless, part if overwrite else path)
+                    # Only with a folder descriptor does Python pass the flag that follows this link to the file.
+                    target = part if overwrite else path
+                    with _opened(path.parent, os.O_PATH) as folder:
+                        link = f"/proc/self/fd/{file.fileno()}"
+                        os.link(link, target.name, dst_dir_fd=folder, follow_symlinks=True)
         with named(path):
             if overwrite:
                 os.replace(part, path)
             elif not nameless:
                 os.link(part, path)
-            _sync_folder(path.parent)
+            # Who may write into a folder but not read it, and who has no POSIX, cannot do more.
+            if os.name == "posix":
+                with contextlib.suppress(PermissionError), _opened(path.parent, os.O_RDONLY) as folder:
+                    os.fsync(folder)
+    except OSError as error:
+        if error.filename is None:  # a full disk
+            error.filename = os.fspath(path)
+        raise
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
@@ -64,16 +72,12 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite:
 
 
 @contextlib.contextmanager
-def named(path: Path, *, full: bool = False) -> Iterator[None]:
-    """Let an error name the file that was asked for: that of a part that is gone by now would tell nobody anything.
-
-    With `full`, only an error of a full disk does that has no name; others are of whoever fills the file.
-    """
+def named(path: Path) -> Iterator[None]:
+    """Let an error name the file that was asked for: that of a part that is gone by now would tell nobody anything."""
     try:
         yield
     except OSError as error:
-        if not full or (error.filename is None and error.errno in _FULL):
-            error.filename, error.filename2 = os.fspath(path), None
+        error.filename, error.filename2 = os.fspath(path), None
         raise
 
 
@@ -94,13 +98,19 @@ def locked(path: Path, refusal: str) -> Iterator[None]:
         yield
         return
     # Some network file systems lock only what is open for writing, as no folder can be.
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
+    with _opened(path, os.O_RDONLY if path.is_dir() else os.O_RDWR) as descriptor:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(refusal) from None
         yield
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -113,29 +123,3 @@ def _nameless(folder: Path, mode: int) -> IO[bytes] | None:
         return os.fdopen(os.open(folder, os.O_TMPFILE | os.O_WRONLY, mode), "wb")
     except OSError:
         return None  # this file system has no nameless files; a real failure shows again in the named way
-
-
-def _hidden(part: Path, mode: int) -> IO[bytes]:
-    return open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode))
-
-
-def _link(file: IO[bytes], path: Path) -> None:
-    """Give a file without a name this one."""
-    folder = os.open(path.parent, os.O_PATH)
-    try:
-        # Only with a folder descriptor does Python pass the flag that follows this link to the nameless file.
-        os.link(f"/proc/self/fd/{file.fileno()}", path.name, dst_dir_fd=folder, follow_symlinks=True)
-    finally:
-        os.close(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        try:
-            descriptor = os.open(folder, os.O_RDONLY)
-        except PermissionError:
-            return  # who may write into a folder but not read it cannot do more
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 from dppl.errors import InputError
 
@@ -43,14 +44,10 @@ class Fingerprint:
     def same_function(self, other: Fingerprint) -> bool:
         """Return whether both encoders compute the same function, up to rounding.
 
-        They do if library, weights, preprocessing, pooling and dtype agree. Where the weights lay, the device, the
-        shapes of batches and the versions of libraries may differ.
+        Where the weights lay, the device, the shapes of batches and the versions of libraries may differ.
         """
-
-        def function(one: Fingerprint) -> Fingerprint:
-            return replace(one, uri="", device="", batch="", versions="", row_independent=True)
-
-        return function(self) == function(other)
+        where: Any = {"uri": "", "device": "", "batch": "", "versions": "", "row_independent": True}
+        return replace(self, **where) == replace(other, **where)
 
 
 def in_short(name: str) -> str:
@@ -63,10 +60,7 @@ def in_short(name: str) -> str:
 
 
 def same_encoder(first: str, second: str) -> bool:
-    """Return whether two names, as tables and model files hold them, stand for one function.
-
-    Names that are no fingerprints must be equal.
-    """
+    """Return whether two names stand for one function; those that are no fingerprints must be equal."""
     try:
         return Fingerprint.parse(first).same_function(Fingerprint.parse(second))
     except InputError:

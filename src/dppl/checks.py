@@ -42,18 +42,32 @@ def report_on_source(source: Source, classes: NDArray[Any]) -> dict[str, Any]:
     return _with_labels(report, labels, classes)
 
 
-def _with_labels(report: dict[str, Any], labels: Any, classes: NDArray[Any]) -> dict[str, Any]:
-    report["labels"] = said = None if labels is None else _labels_report(labels, classes)
-    if said is not None:
-        report["used"] = sum(entry["n"] for entry in said["class_sizes"])
-        for entry, n in zip(said["class_sizes"], report.get("persons", {}).get("class_sizes", ()), strict=False):
-            entry["persons"] = n
-    return report
+def _with_labels(report: dict[str, Any], labels: NDArray[Any] | None, classes: NDArray[Any]) -> dict[str, Any]:
+    """Add what is to say of the labels, of which a fit uses those in the list of classes."""
+    if labels is None:
+        return report | {"labels": None}
+    codes = class_codes(labels, classes, "ignore")  # as a fit meets them
+    unknown, counts = np.unique(labels[codes < 0], return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    sizes = np.bincount(codes[codes >= 0], minlength=len(classes)).tolist()
+    entries = [{"class": name, "n": n} for name, n in zip(classes.tolist(), sizes, strict=True)]
+    for entry, n in zip(entries, report.get("persons", {}).get("class_sizes", ()), strict=False):
+        entry["persons"] = n
+    report["labels"] = {
+        "type": "integers" if labels.dtype.kind == "i" else "text",
+        "unknown": [
+            {"label": None if name in _MISSING else name, "n": n}
+            for name, n in zip(unknown[order].tolist(), counts[order].tolist(), strict=True)
+        ],
+        "class_sizes": entries,
+        "classes_without_records": [entry["class"] for entry in entries if not entry["n"]],
+    }
+    return report | {"used": sum(sizes)}
 
 
 def _rows_report(table: EmbeddingTable) -> dict[str, Any]:
     bad: dict[str, list[int]] = {"nan": [], "infinite": [], "all_zero": []}
-    digests = [np.empty(0, np.uint64)]
+    contents: list[bytes] = []
     start = 0
     for block in table.blocks(_BLOCK_ROWS):
         usable = np.ones(len(block), bool)
@@ -62,84 +76,74 @@ def _rows_report(table: EmbeddingTable) -> dict[str, Any]:
         for rows, fits in zip(bad.values(), tests, strict=True):
             rows += (np.flatnonzero(fits & usable) + start).tolist()
             usable &= ~fits
-        rows = block[usable] + block.dtype.type(0)  # -0.0 becomes 0.0, which is equal to it
-        # Of 8 bytes: among a million rows two different ones agree with odds of 3 in 100 million.
-        digests.append(np.frombuffer(b"".join(hashlib.blake2b(row, digest_size=8).digest() for row in rows), np.uint64))
+        contents += map(_digest, block[usable] + block.dtype.type(0))  # -0.0 becomes 0.0, which is equal to it
         start += len(block)
-    every = np.concatenate(digests)
     return {
-        "rows": table.shape[0],
+        "n": table.shape[0],
         "dimension": table.shape[1],
         "dtype": table.dtype.name,
-        "bad_rows": {kind: {"count": len(rows), "first": rows[:_FIRST]} for kind, rows in bad.items()},
-        "duplicate_rows": len(every) - len(np.unique(every)),
+        "bad_rows": {kind: _first_of(rows) for kind, rows in bad.items()},
+        "duplicates": len(contents) - len(set(contents)),
     }
 
 
-def _records_report(source: Source) -> tuple[dict[str, Any], Any, NDArray[Any]]:
+def _records_report(source: Source) -> tuple[dict[str, Any], NDArray[Any] | None, NDArray[Any]]:
     """Read and decode every record; return a report, the labels ("" for a missing one) and the ids of persons."""
     reasons: dict[str, list[str]] = {}
     repeated_ids: list[str] = []
     ids: set[str | None] = set()
-    contents: set[bytes] = set()
+    contents: list[bytes] = []
     labels: list[Any] = []
     persons: list[Any] = []
-    records = repeated = 0
     with quiet():
         for record in source:
-            records += 1
             try:
-                content = _content(record, source.modality)
+                contents.append(_content(record, source.modality))
             except BadRecord as reason:
                 reasons.setdefault(str(reason), []).append(record.reference)
                 continue
             if record.id in ids:
                 repeated_ids.append(record.reference)
             ids.add(record.id)
-            repeated += content in contents
-            contents.add(content)
             labels.append("" if record.label is None else record.label)
             persons.append(record.person)
-    report = {
-        "records": records,
+    unusable = [{"reason": reason, **_first_of(places)} for reason, places in reasons.items()]
+    report: dict[str, Any] = {
+        "n": len(contents) + sum(map(len, reasons.values())),
         "modality": source.modality,
-        "unusable": [{"reason": reason, "n": len(where), "first": where[:_FIRST]} for reason, where in reasons.items()],
-        "repeated_ids": {"n": len(repeated_ids), "first": repeated_ids[:_FIRST]},
-        "duplicate_records": repeated,
+        "unusable": unusable,
+        "repeated_ids": _first_of(repeated_ids),
+        "duplicates": len(contents) - len(set(contents)),
     }
+    if source.label_type is None:
+        return report, None, _as_objects(persons)
     integers = bool(labels) and all(isinstance(label, int) for label in labels)
     as_array = np.array(labels, np.int64) if integers else _as_objects([str(label) for label in labels])
-    return report, None if source.label_type is None else as_array, _as_objects(persons)
+    return report, as_array, _as_objects(persons)
 
 
 def _content(record: Record, modality: str) -> bytes:
-    """Return 8 bytes that tell the content of a record from others, once it is known to be one."""
+    """Return a hash of the content of a record, once it is known to be one."""
     payload = record.load()
     decoded = decode(payload, modality)
-    content = payload.encode("utf-8", "surrogateescape") if isinstance(payload, str) else payload
-    if not isinstance(content, bytes):
-        content = np.asarray(decoded).tobytes()
+    if isinstance(payload, str):
+        return _digest(payload.encode("utf-8", "surrogateescape"))
+    return _digest(payload if isinstance(payload, bytes) else np.asarray(decoded).tobytes())
+
+
+def _digest(content: Any) -> bytes:
+    # Of 8 bytes: among a million rows two different ones agree with odds of 3 in 100 million.
     return hashlib.blake2b(content, digest_size=8).digest()
+
+
+def _first_of(places: list[Any]) -> dict[str, Any]:
+    return {"n": len(places), "first": places[:_FIRST]}
 
 
 def _as_objects(items: list[Any]) -> NDArray[Any]:
     array = np.empty(len(items), object)
     array[:] = items
     return array
-
-
-def _labels_report(labels: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any]:
-    codes = class_codes(labels, classes, "ignore")  # as a fit meets them
-    names, counts = np.unique(labels[codes < 0], return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    unknown = zip(names[order].tolist(), counts[order].tolist(), strict=True)
-    sizes = np.bincount(codes[codes >= 0], minlength=len(classes)).tolist()
-    return {
-        "type": "integers" if labels.dtype.kind == "i" else "text",
-        "unknown": [{"label": None if name in _MISSING else name, "n": count} for name, count in unknown],
-        "class_sizes": [{"class": name, "n": size} for name, size in zip(classes.tolist(), sizes, strict=True)],
-        "classes_without_records": [name for name, size in zip(classes.tolist(), sizes, strict=True) if not size],
-    }
 
 
 def _persons_report(
@@ -153,27 +157,29 @@ def _persons_report(
     records = codes[counted], persons[counted]
     main_class, kept, _ = classes_of_persons(*records, len(classes))
     pairs = np.unique(np.stack(records), axis=1)
-    each = np.bincount(persons)
-    several = []
+    report: dict[str, Any] = {
+        "n": int(persons.max(initial=-1)) + 1,
+        "missing_ids": int(are_missing(ids).sum()),
+        "records_each": None,
+        "in_several_classes": int((np.bincount(pairs[1]) > 1).sum()),
+        "used": len(main_class),
+        "records_in_main_class": int(kept.sum()),
+        "records_in_classes": int(counted.sum()),
+        "class_sizes": np.bincount(main_class, minlength=len(classes))[places].tolist(),
+        "by_max_classes": [],
+    }
+    if len(persons):
+        each = np.bincount(persons)
+        report["records_each"] = {
+            "median": float(np.median(each)),
+            "percentile_90": int(np.quantile(each, 0.9, method="inverted_cdf")),
+            "largest": int(each.max()),
+        }
     for k in range(1, min(_MOST_CLASSES, len(classes)) + 1):
         _, used, _ = classes_of_persons(*records, len(classes), k)
         # What up to k classes a person cost: docs/guarantees.md, one row a person.
         noise = {"softmax": 1.0, "class_sums": sqrt(k), "gradients_and_others": float(k)}
-        several.append({"max_classes_per_person": k, "records": int(used.sum()), "rows": len(used), "noise": noise})
-    return {
-        "n": int(persons.max(initial=-1)) + 1,
-        "missing_ids": int(are_missing(ids).sum()),
-        "records_each": None
-        if not len(persons)
-        else {
-            "median": float(np.median(each)),
-            "percentile_90": int(np.quantile(each, 0.9, method="inverted_cdf")),
-            "largest": int(each.max()),
-        },
-        "in_several_classes": int((np.bincount(pairs[1]) > 1).sum()),
-        "that_count": len(main_class),
-        "records_that_count": int(kept.sum()),
-        "records_in_classes": int(counted.sum()),
-        "class_sizes": np.bincount(main_class, minlength=len(classes))[places].tolist(),
-        "kept": several,
-    }
+        report["by_max_classes"].append(
+            {"max_classes_per_person": k, "records": int(used.sum()), "rows": len(used), "noise": noise}
+        )
+    return report

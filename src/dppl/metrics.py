@@ -5,6 +5,7 @@ These are plain numbers without protection: computed on private records, they ar
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, stdev
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.persons import checked_ids, person_codes
+from dppl.kernel.reading import as_labels, class_codes
 
 __all__ = [
     "accuracy",
@@ -25,11 +27,11 @@ __all__ = [
     "class_sizes",
     "confusions",
     "difference_error",
+    "evaluate",
     "is_ahead",
     "minority_accuracy",
     "minority_classes",
     "person_accuracies",
-    "person_numbers",
     "standard_error",
 ]
 
@@ -168,16 +170,57 @@ def person_accuracies(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike) -
     array([0.5, 1. , 0. ])
     """
     truth, predicted = _labels(y_true, y_pred)
-    persons = person_numbers(groups, len(truth))
+    persons = person_codes(checked_ids(groups, np.empty((len(truth), 1), np.int8)))
     return np.asarray(np.bincount(persons, truth == predicted) / np.bincount(persons))
 
 
-def person_numbers(groups: ArrayLike, n_records: int) -> NDArray[np.intp]:
-    """Return the number of each record's person, in the order in which ids first occur.
+def evaluate(
+    y_true: Sequence[Any], y_pred: Sequence[Any], classes: NDArray[Any], groups: Sequence[Any] | None = None
+) -> dict[str, Any]:
+    """Compare predictions with labels, over all records and class by class; return what `dppl evaluate --json` prints.
 
-    Each missing id is a person of its own; messages show no id.
+    A label outside `classes`, which are those of the model, counts as a wrong prediction in the accuracy; means over
+    classes leave it out. A prediction of None is of a record that cannot be used, which is counted alone. `groups` are
+    ids of persons, for the mean over persons of their share of right records.
     """
-    return person_codes(checked_ids(groups, np.empty((n_records, 1), np.int8)))
+    usable = [place for place, label in enumerate(y_pred) if label is not None]
+    if not usable:
+        raise InputError("there is nothing to evaluate, since no record can be used.")
+    persons = None if groups is None else person_codes(checked_ids(groups, np.empty((len(y_pred), 1), np.int8)))
+    codes, names, chance = np.arange(len(classes)), classes.tolist(), 1 / len(classes)
+    rows = np.empty((len(usable), 1))
+    truth, predicted = (
+        class_codes(as_labels([labels[place] for place in usable], rows), classes, "ignore")
+        for labels in (y_true, y_pred)
+    )
+    sizes = class_sizes(truth, codes).tolist()
+    each = class_accuracies(truth, predicted, codes).tolist()
+    report = {
+        "balanced_accuracy": _or_none(balanced_accuracy(truth, predicted, codes)),
+        "accuracy": accuracy(truth, predicted),
+        "minority_accuracy": minority_accuracy(truth, predicted, codes),
+        "n": len(truth),
+        "n_unknown_labels": len(truth) - sum(sizes),
+        "n_unusable": len(y_pred) - len(usable),
+        "chance": chance,
+        "at_or_below_chance": [name for name, value in zip(names, each, strict=True) if value <= chance],
+        "per_class": [
+            {"class": name, "n": size, "accuracy": _or_none(value)}
+            for name, size, value in zip(names, sizes, each, strict=True)
+        ],
+        "confusions": [
+            {"class": names[one], "predicted": names[other], "n": n}
+            for one, other, n in confusions(truth, predicted, codes)
+        ],
+    }
+    if persons is not None:
+        accuracies = person_accuracies(truth, predicted, persons[usable])
+        report |= {"person_accuracy": float(accuracies.mean()), "n_persons": len(accuracies)}
+    return report
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def standard_error(values: Sequence[float]) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUFFIXES", "Predictions", "Predictor", "load_predictor", "predict_source", "predict_table", "windows"]
 
-SUFFIXES = (".csv", ".npy", ".npz", ".parquet")
+SUFFIXES = (".csv", ".parquet")
 _ROWS = 8192
 
 
@@ -38,8 +37,6 @@ class Predictions:
     classes: NDArray[Any]  # shape (n_classes,)
     ids: Sequence[str | None] | None = None  # None where the records have no ids
     probabilities: NDArray[np.float32] | None = None  # shape (n, n_classes); NaN for records that cannot be used
-    proba: bool = False  # whether files hold the probabilities of all classes
-    top: int = 0  # number of classes that files hold with their probabilities
 
     def at_least(self, confidence: float) -> Predictions:
         """Return them with no label where the largest probability is below `confidence`."""
@@ -48,79 +45,38 @@ class Predictions:
         labels = [label if is_sure else None for label, is_sure in zip(self.labels, sure, strict=True)]
         return replace(self, labels=labels)
 
-    def content(self, suffix: str) -> bytes:
-        """Return the file that ends in `suffix`."""
-        if suffix == ".npy":
-            return _saved(np.save, _as_array(self.labels, self.classes))
-        if suffix == ".npz":
-            return _saved(np.savez, **self._arrays())
-        return self._parquet() if suffix == ".parquet" else self.csv().encode("utf-8")
-
-    def csv(self) -> str:
-        """Return the columns below a header."""
-        columns = self._columns()
-        if self.proba and self.probabilities is not None:
-            for name, column in zip(self.classes.tolist(), self.probabilities.T, strict=True):
-                columns[f"probability of {name}"] = _numbers(column)
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
-        return buffer.getvalue()
-
-    def _columns(self) -> dict[str, list[Any]]:
+    def content(self, suffix: str, *, proba: bool = False, top: int = 0) -> bytes:
+        """Return the file that ends in `suffix`, with all probabilities or those of the `top` likeliest classes."""
         columns: dict[str, list[Any]] = {} if self.ids is None else {"id": list(self.ids)}
         columns["label"] = self.labels
-        if not self.top or self.probabilities is None:
-            return columns
-        order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, : self.top]
-        values = np.take_along_axis(self.probabilities, order, axis=1)
-        names = self.classes[order].astype(object)
-        names[np.isnan(values)] = None
-        for place in range(order.shape[1]):
-            columns[f"top {place + 1}"] = names[:, place].tolist()
-            columns[f"probability {place + 1}"] = _numbers(values[:, place])
-        return columns
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        arrays = {"label": _as_array(self.labels, self.classes)}
-        if self.ids is not None:
-            arrays["id"] = np.array(["" if name is None else name for name in self.ids], str)
-        if self.probabilities is not None and (self.proba or self.top):
-            arrays |= {"probability": self.probabilities, "classes": self.classes}
-        return arrays
-
-    def _parquet(self) -> bytes:
+        if top and self.probabilities is not None:
+            order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :top]
+            values = np.take_along_axis(self.probabilities, order, axis=1)
+            names = self.classes[order].astype(object)
+            names[np.isnan(values)] = None
+            for place in range(order.shape[1]):
+                columns[f"top {place + 1}"] = names[:, place].tolist()
+                columns[f"probability {place + 1}"] = _numbers(values[:, place])
+        if proba and self.probabilities is not None:
+            for name, column in zip(self.classes.tolist(), self.probabilities.T, strict=True):
+                columns[f"probability of {name}"] = _numbers(column)
+        if suffix == ".csv":
+            lines = io.StringIO()
+            writer = csv.writer(lines, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values(), strict=True))
+            return lines.getvalue().encode("utf-8")
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        columns: dict[str, Any] = {name: pa.array(values) for name, values in self._columns().items()}
-        if self.proba and self.probabilities is not None:
-            columns["probability"] = pa.FixedSizeListArray.from_arrays(
-                pa.array(self.probabilities.reshape(-1)), len(self.classes)
-            )
-        table = pa.table(columns).replace_schema_metadata({"classes": json.dumps(self.classes.tolist())})
-        buffer = io.BytesIO()
-        pq.write_table(table, buffer)
-        return buffer.getvalue()
+        table = io.BytesIO()
+        pq.write_table(pa.table(columns), table)
+        return table.getvalue()
 
 
 def _numbers(values: NDArray[np.float32]) -> list[float | None]:
     """Return probabilities with the digits that float32 has, and nothing in the place of NaN."""
     return [None if np.isnan(value) else float(f"{value:.7g}") for value in values.tolist()]
-
-
-def _as_array(labels: list[Any], classes: NDArray[Any]) -> NDArray[Any]:
-    """Return labels in the type of the classes, and as texts where some are empty."""
-    if None in labels:
-        return np.array(["" if label is None else str(label) for label in labels], str)
-    return np.array(labels, classes.dtype)
-
-
-def _saved(save: Callable[..., None], *arrays: NDArray[Any], **named: NDArray[Any]) -> bytes:
-    buffer = io.BytesIO()
-    save(buffer, *arrays, **named)  # none is of objects, so that nothing is pickled
-    return buffer.getvalue()
 
 
 # A model behind its encoder: what embeds records, and what classifies their rows.

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from dppl import checks
-from dppl.cli import _owner
+from dppl.cli.check import WARNING
 from dppl.io import write_table
-
-FIRST_LINE = _owner.WARNING
 
 
 @pytest.fixture
@@ -29,15 +27,15 @@ def flawed(task):
 
 
 EXPECTED = {
-    "rows": 40,
+    "n": 40,
     "dimension": 4,
     "dtype": "float64",
     "bad_rows": {
-        "nan": {"count": 3, "first": [2, 4, 5]},
-        "infinite": {"count": 1, "first": [3]},
-        "all_zero": {"count": 14, "first": list(range(7, 17))},
+        "nan": {"n": 3, "first": [2, 4, 5]},
+        "infinite": {"n": 1, "first": [3]},
+        "all_zero": {"n": 14, "first": list(range(7, 17))},
     },
-    "duplicate_rows": 3,
+    "duplicates": 3,
     "labels": {
         "type": "text",
         "unknown": [{"label": "okapi", "n": 6}, {"label": "yak", "n": 4}, {"label": None, "n": 1}],
@@ -52,15 +50,15 @@ EXPECTED = {
 def test_every_flaw_is_found_whatever_the_blocks(block_rows, flawed, cli, monkeypatch):
     monkeypatch.setattr(checks, "_BLOCK_ROWS", block_rows)
     result = cli("check", flawed.table, "--classes", flawed.classes, "--json")
-    assert (result.exit_code, result.stderr) == (0, f"{FIRST_LINE}\n")
-    assert json.loads(result.stdout) == {"for_the_owner_only": FIRST_LINE, **EXPECTED}
+    assert (result.exit_code, result.stderr) == (0, f"{WARNING}\n")
+    assert json.loads(result.stdout) == {"for_the_owner_only": WARNING, **EXPECTED}
 
 
 def test_the_report_for_people_says_first_whom_it_is_for(flawed, cli):
     result = cli("check", flawed.table, "--classes", flawed.classes)
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    assert lines[0] == FIRST_LINE
+    assert lines[0] == WARNING
     for line in (
         "rows            40",
         "dimension       4",
@@ -68,7 +66,7 @@ def test_the_report_for_people_says_first_whom_it_is_for(flawed, cli):
         "nan rows        3: 2, 4, 5",
         "infinite rows   1: 3",
         "all-zero rows   14: 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, ...",
-        "duplicate rows  3 (good rows equal to an earlier one)",
+        "duplicates      3 (usable, and equal to an earlier one)",
         "labels          text",
         "unknown labels  11 records, 3 labels",
         "                'okapi': 6",
@@ -83,8 +81,8 @@ def test_the_report_for_people_says_first_whom_it_is_for(flawed, cli):
 
 def test_a_good_table_has_nothing_to_report(task, cli):
     report = json.loads(cli("check", task.table, "--classes", task.classes, "--json").stdout)
-    assert report["bad_rows"] == {kind: {"count": 0, "first": []} for kind in ("nan", "infinite", "all_zero")}
-    assert report["duplicate_rows"] == 0
+    assert report["bad_rows"] == {kind: {"n": 0, "first": []} for kind in ("nan", "infinite", "all_zero")}
+    assert report["duplicates"] == 0
     assert report["labels"]["unknown"] == report["labels"]["classes_without_records"] == []
     sizes = {entry["class"]: entry["n"] for entry in report["labels"]["class_sizes"]}
     assert sizes == {"cat": 20, "dog": 12, "gnu": 5}
@@ -112,7 +110,7 @@ def test_many_unknown_labels_are_cut_for_people_only(task, cli):
 def test_a_table_without_labels_is_still_checked(task, cli):
     result = cli("check", task.public, "--classes", task.classes)
     assert result.exit_code == 0
-    assert "labels          none; name their array" in result.stdout
+    assert "no labels; name their array" in result.stdout
     assert json.loads(cli("check", task.public, "--classes", task.classes, "--json").stdout)["labels"] is None
 
 
@@ -121,8 +119,8 @@ def test_every_type_of_rows_is_read(dtype, task, cli):
     np.save(task.folder / "rows.npy", np.array([[1, 2], [0, 0], [1, 2], [2, 1]], dtype))
     report = json.loads(cli("check", task.folder / "rows.npy", "--classes", task.classes, "--json").stdout)
     assert report["dtype"] == np.dtype(dtype).name
-    assert report["bad_rows"]["all_zero"] == {"count": 1, "first": [1]}
-    assert report["duplicate_rows"] == 1
+    assert report["bad_rows"]["all_zero"] == {"n": 1, "first": [1]}
+    assert report["duplicates"] == 1
 
 
 def test_labels_cannot_steer_the_terminal(task, cli):

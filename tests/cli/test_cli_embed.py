@@ -1,21 +1,14 @@
 """`dppl embed` and `dppl table`: what they write, print and refuse, and that `embed` is silent about records."""
 
-import io
-import sys
-from types import SimpleNamespace
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from rich.progress import Task
 
 import dppl
 from dppl.cli import table as table_module
-from dppl.cli._progress import Rate, embedding_bar
-from dppl.io import read_table, write_table
-from dppl.io.shards import NOTICE
+from dppl.io import read_table
 
 
 @pytest.fixture
@@ -63,14 +56,14 @@ def test_images_become_a_table_for_a_fit(photos, cli, tmp_path):
     ("arguments", "code", "message"),
     [
         (["--out", "t"], 2, "--encoder"),
-        (["--out", "no/t", "--encoder", "pixels"], 2, "--out must lie in an existing folder"),
+        (["--out", "no/t", "--encoder", "pixels"], 2, "--out must name a folder in an existing one"),
         (["--out", "photos/t", "--encoder", "pixels"], 2, "--out must not lie in SOURCE"),
         (["--out", ".", "--encoder", "pixels"], 2, "--out must name a folder"),
         (["--out", "other.csv", "--encoder", "pixels"], 2, "--out must name a folder"),
         (["--out", "other", "--encoder", "pixels"], 2, "must be a new folder"),
         (["--out", "t", "--encoder", "pixels", "--rows", "bits"], 2, "rows must be one of"),
         (["--out", "t", "--encoder", "pixels", "--read", "kind=zip"], 2, "--read kind must be one of"),
-        (["--out", "t", "--encoder", "pixels", "--labels", "none.csv"], 4, "there is no file or folder none.csv"),
+        (["--out", "t", "--encoder", "pixels", "--labels", "none.csv"], 4, "none.csv"),
         (["--out", "t", "--encoder", "pixels", "--labels", "other.csv"], 4, "name the column"),
         (["--out", "t", "--encoder", "nothing"], 2, "nothing"),
         (["--encoder", "pixels"], 2, "--out"),
@@ -125,33 +118,9 @@ def test_what_is_printed_tells_nothing_of_the_records(strict, photos, cli, tmp_p
     assert "Jane" not in str(shown)
 
 
-def test_a_person_who_watches_sees_how_far_it_is(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with embedding_bar(SimpleNamespace(count=lambda: 5)) as progress:
-        progress(2)
-        progress(3)
-    assert "5/5" in sys.stderr.getvalue()
-
-
-def test_the_rate_is_shown_once_there_is_one():
-    task = Task(0, "", 10, 0, _get_time=lambda: 0.0)
-    assert Rate().render(task).plain == ""
-    task.finished_speed = 123.4
-    assert Rate().render(task).plain == "123/s"
-
-
-def test_without_a_terminal_there_is_no_bar():
-    with embedding_bar(SimpleNamespace(count=None)) as progress:
-        assert progress is None
-
-
 def test_info(table, cli, tmp_path):
     lines = cli("table", tmp_path / "t").stdout.splitlines()
-    assert lines[0] == table_module.OWNER
+    assert lines[0] == table_module._OWNER
     assert [line.split(maxsplit=1) for line in lines[1:]] == [
         ["rows", "6"],
         ["dimension", "4"],
@@ -178,19 +147,6 @@ def test_a_table_without_labels_says_so(cli, letters, tmp_path):
     assert "for a fit name a file with one label per line with --labels" in lines[2]
 
 
-def test_head(table, cli, tmp_path):
-    result = cli("table", tmp_path / "t", "--head", 5)
-    lines = result.stdout.splitlines()
-    assert lines[0] == table_module.OWNER
-    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
-    assert len(rows) == 5
-    assert rows[4] == ["4", "4", "1", "7 8 9 10 ..."]
-    write_table(tmp_path / "t.npz", np.eye(3), ["\x1b[31m", "b", "c"])
-    shown = cli("table", tmp_path / "t.npz", "--head", 1).stdout
-    assert "\x1b" not in shown
-    assert "\\x1b[31m" in shown
-
-
 def test_convert(table, cli, tmp_path):
     assert cli("table", tmp_path / "t", "--out", tmp_path / "t.npz", "--rows", "float32").exit_code == 0
     np.testing.assert_array_equal(np.load(tmp_path / "t.npz")["x"], table)
@@ -207,7 +163,6 @@ def test_columns_of_other_names(cli, error_line, tmp_path):
     assert "there are 'v', 'ward', 'id'" in error_line(cli("table", tmp_path / "t.parquet"))
     columns = ["--read", "x=v", "--read", "y=ward"]
     assert "classes    2" in cli("table", tmp_path / "t.parquet", *columns).stdout
-    assert "│ 1   │ q  │ b     │ 3 4 ..." in cli("table", tmp_path / "t.parquet", "--head", 2, *columns).stdout
     for name in ("u.parquet", "u.npz"):
         assert cli("table", tmp_path / "t.parquet", "--out", tmp_path / name, *columns).exit_code == 0
         found = read_table(tmp_path / name)
@@ -219,21 +174,7 @@ def test_the_table_command_says_whom_it_is_for(cli):
     assert "For the owner of the records only" in " ".join(cli("table", "--help").stdout.split())
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--rows", "int8"], "--rows says how --out FILE is written"),
-        (["--out", "t.npz", "--head", 3], "--head shows the table"),
-    ],
-)
-def test_a_table_is_shown_or_written(options, words, cli, error_line, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.save("x.npy", np.eye(3))
-    result = cli("table", "x.npy", *options)
-    assert (result.exit_code, error_line(result).startswith(words)) == (2, True)
-
-
-def test_the_help_says_whose_the_table_is(cli):
-    text = " ".join(cli("embed", "--help").stdout.replace("│", " ").split())
-    assert "they stay with their owner" in text
-    assert "do not pass it on" in NOTICE
+def test_the_form_of_rows_is_for_a_file(cli, error_line, tmp_path):
+    np.save(tmp_path / "x.npy", np.eye(3))
+    result = cli("table", tmp_path / "x.npy", "--rows", "int8")
+    assert (result.exit_code, error_line(result)) == (2, "--rows says how --out FILE is written; name it too.")

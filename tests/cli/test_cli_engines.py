@@ -89,8 +89,8 @@ def test_an_engine_is_local_ray_or_an_address(task, cli):
 
 
 def test_persons_are_refused(task, shards, cli):
-    result = cli(*fit(task, shards, "--engine", "ray", "--groups", "y"))
-    assert result.exit_code == 2
+    result = cli(*fit(task, shards, "--engine", "ray", "--groups", "id"))
+    assert result.exit_code in (2, 4)
     assert not task.out.exists()
 
 

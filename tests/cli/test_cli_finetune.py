@@ -12,15 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from rich.progress import Task
 
 from dppl import ApproxDP, GaussianDP, Ledger, load
-from dppl.cli import _progress
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.networks import load_network
-from dppl.finetune.trainer import Training
 from dppl.io import pipeline
 from dppl.serve import open_model
 from dppl.training import PrivateClassifier
@@ -325,11 +322,6 @@ def test_samples_go_with_no_ledger(photos, cli, error_line):
         ),
         (["--mu", "1", "--options", "sampling_rate=2"], 2, "sampling_rate must be above 0 and at most 1"),
         (["--mu", "1", "--options", "train=head,body"], 2, "train must be one of"),
-        (
-            ["--mu", "1", "--options", "train=head,norm", "--options", "sparsity=0.1"],
-            2,
-            "sparsity has no effect without conv",
-        ),
         (["--mu", "1", "--options", "train=head,conv", "--options", "sparsity=7"], 2, "sparsity must lie strictly"),
         (["--mu", "1", "--options", "epochs=-1"], 2, "epochs must be"),
         (["--mu", "1", "--batch-size", "0"], 2, "--batch-size must be"),
@@ -451,6 +443,7 @@ def test_the_papers_batch_size_is_the_default_and_is_said(photos, cli):
 def test_embeddings_and_damaged_files_are_refused(trained, cli, error_line):
     np.save("rows.npy", np.zeros((3, 108)))
     assert "takes images" in error_line(cli("predict", "m.safetensors", "rows.npy", "--encoder", NETWORK))
+    assert "SparseFinetuner" in error_line(cli("show", "m.safetensors", "--public", "new", "--out", "page.html"))
     with pytest.raises(ModelFileError, match=r"SparseFinetuner\.load"):
         load("m.safetensors")
     content = (trained / "m.safetensors").read_bytes()
@@ -475,41 +468,8 @@ def test_a_model_of_python_names_its_network_where_it_is_told(trained, cli, erro
         model.save("other.safetensors", network=NETWORK)
 
 
-# The bar.
-
-
-def test_the_bar_shows_steps_and_what_they_cost_at_most():
-    spent = _progress._Spent(40, float, 1e-6)
-    task = Task(0, "training", 40, 0, _get_time=lambda: 0.0)
-    assert spent.render(task).plain == ""
-    shown = {}
-    for step in range(1, 41):
-        task.completed = step
-        bound, delta = spent.render(task).plain.removeprefix("epsilon <= ").split(" at delta = ")
-        assert delta == "1e-6"
-        shown[step] = float(bound)
-    assert all(step <= bound <= step + 1 for step, bound in shown.items())
-    assert shown[40] == 40.0
-
-
-def test_the_bar_is_told_of_the_steps_of_earlier_runs(monkeypatch):
-    told = []
-    bar = _progress.contextmanager(lambda *_: iter([told.append]))
-    monkeypatch.setattr(_progress, "progress_bar", bar)
-    with _progress.training_bar(9, float, 1e-6) as reach:
-        for step in (4, 5, 9):
-            reach(step)
-    assert told == [4, 1, 4]
-
-
-def test_nobody_is_told_of_progress_where_nobody_watches(photos, cli, monkeypatch):
-    seen = []
-    whole = Training.run
-    monkeypatch.setattr(
-        Training, "run", lambda self, *args, **given: seen.append(given["progress"]) or whole(self, *args, **given)
-    )
+def test_nobody_is_told_of_progress_where_nobody_watches(photos, cli):
     assert run(cli, *FINETUNE, "--mu", "1").stderr == ""
-    assert seen == [None]
     assert os.path.exists("m.safetensors")
 
 

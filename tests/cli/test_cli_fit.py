@@ -16,7 +16,6 @@ import pytest
 
 import dppl
 from dppl import LatticeOptions, PublicData
-from dppl.cli._progress import working
 from dppl.io import EmbeddingTable, read_classes, write_table
 from dppl.statement.words import in_short
 
@@ -346,7 +345,6 @@ def test_the_class_list_must_be_given_and_the_error_says_why(task, cli, error_li
     assert result.exit_code == 2
     line = error_line(result)
     assert "public" in line
-    assert "classes.txt" in line
 
 
 @pytest.mark.parametrize(
@@ -532,19 +530,6 @@ def test_warnings_stay_inside(task, cli, monkeypatch):
         result = cli(*fit_arguments(task, "--mu", 1))
     assert (result.exit_code, result.stderr, shown) == (0, "", [])
     assert SECRET not in result.stdout
-
-
-def test_the_spinner_is_for_terminals(monkeypatch, capsys):
-    monkeypatch.setenv("TERM", "xterm")
-    with working("fitting"):
-        pass
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with working("fitting"):
-        pass
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "fitting" in captured.err
 
 
 def test_no_arguments_show_the_help_and_the_help_shows_the_codes(cli):

@@ -127,10 +127,9 @@ AFTER = [
     ("show", ["out.safetensors", "--card"], HASH),
     ("predict", ["out.safetensors", "public.npz"], LABELS),
     ("predict", ["out.safetensors", "public.npz", "--out", "labels.csv"], None),
-    ("predict", ["out.safetensors", "public.npz", "--out", "labels.npy"], None),
+    ("predict", ["out.safetensors", "public.npz", "--out", "labels.parquet"], None),
     ("ledger show", ["ledger.db"], r"\b[0-9a-f]{12}\b"),
     ("ledger show", ["ledger.db", "--json"], HASH),
-    ("ledger show", ["ledger.db", "--csv"], HASH),
     # The other forms of a page are functions of this one.
     ("show", ["out.safetensors", "--out", "page.json"], None),
 ]
@@ -297,7 +296,8 @@ def facts(path, folder):
         return state.st_mode, masked(path.read_text(), rf'(?<="selected": )\[[\d\s,\[\]"]*\]|{HASH}')
     if path.suffix == ".csv":
         return state.st_mode, masked(path.read_text(), LABELS)  # class names differ in length
-    return state.st_mode, state.st_size, public_content(path)
+    size = None if path.suffix == ".parquet" else state.st_size  # names of classes differ in length
+    return state.st_mode, size, public_content(path)
 
 
 def public_content(path):
@@ -314,9 +314,9 @@ def public_content(path):
         with contextlib.closing(sqlite3.connect(path)) as connection:
             # A charge of a training has a name that is drawn, of 32 hexadecimal digits.
             return masked(re.sub(r"'[0-9a-f]{32}'", "(drawn)", "\n".join(connection.iterdump())), HASH)
-    if path.name == "labels.npy":
-        labels = np.load(path)
-        return labels.dtype, labels.shape, set(labels.tolist()) <= set(CLASSES)
+    if path.name == "labels.parquet":
+        table = pq.read_table(path)
+        return table.schema, table.num_rows, set(table["label"].to_pylist()) <= set(CLASSES)
     return content
 
 
@@ -403,7 +403,7 @@ def test_what_is_published_after_a_fit_shows_only_what_was_released(method, fold
         trace = assert_same(pair, [*command.split(), *arguments], released=released)
         assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
         if command == "predict":
-            assert trace.stdout in (f"Labels: {arguments[-1]}\n", "(released)\n" * len(PUBLIC))
+            assert trace.stdout in (f"{len(PUBLIC)} labels in {arguments[-1]}\n", "(released)\n" * len(PUBLIC))
 
 
 @pytest.fixture
@@ -629,7 +629,7 @@ def test_training_by_the_automatic_method_makes_all_that_it_leaves_of_what_it_re
     pair = raw_folders(raw_neighbours(*ITEMS[item]))
     assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2"])
     trace = assert_same(pair, train(["--mu", "1", *pool_of("csv"), *LEDGER, *describe], label=ITEMS[item][1]))
-    assert ("Class names are used" in trace.stdout) == (not describe)
+    assert ("Started from public examples" in trace.stdout) == (describe != ["--descriptions", "none"])
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     assert "SoftmaxPrototypes" in trace.stdout
     if item == "unusable":  # of all other items the files are equal as well
@@ -742,7 +742,7 @@ def test_a_strict_training_tells_one_bit(source, raw_folders, assert_same):
 def test_a_review_shows_nothing_but_on_the_terminal(item, raw_folders, assert_same, monkeypatch):
     pair = raw_folders(raw_neighbours(*ITEMS[item]))
     shown = []
-    monkeypatch.setattr("dppl.cli.train.review", lambda report: shown.append(report()["records"]))
+    monkeypatch.setattr("dppl.cli.check.review", lambda report: shown.append(report()["n"]))
     trace = assert_same(pair, train(["--mu", "1", "--method", "mean", "--review"], label=ITEMS[item][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     assert shown[0] == shown[1] + 1
@@ -1052,7 +1052,7 @@ def test_a_leak_of_the_number_of_records_is_noticed(method, way, folders, assert
     [
         ("mean", "the model", [0, 1, 2]),
         ("auto", "the model", [0, 1, 2]),
-        ("mean", "the ledger", [6, 7, 8]),
+        ("mean", "the ledger", [6, 7]),
         ("mean", "the labels", [3, 4, 5]),
     ],
     ids=str,
@@ -1069,7 +1069,7 @@ def test_a_leak_into_what_is_published_is_noticed(way, after, method, folders, a
         assert trace(folder, *fit(["--mu", "1", "--method", method, *LEDGER])).exit_code == 0
     for command, arguments, released in [AFTER[place] for place in after]:
         first, second = (trace(folder, *command.split(), *arguments, released=released) for folder in pair)
-        shown = [(one.stdout, one.files.get("labels.csv"), one.files.get("labels.npy")) for one in (first, second)]
+        shown = [(one.stdout, one.files.get("labels.csv"), one.files.get("labels.parquet")) for one in (first, second)]
         assert shown[0] != shown[1]
 
 

@@ -1,8 +1,6 @@
 """`dppl ledger` and `dppl fit --ledger`: what they print, what they refuse, and with which code."""
 
-import csv
 import hashlib
-import io
 import json
 import re
 import sqlite3
@@ -148,12 +146,6 @@ def test_create_with_a_mistake_is_usage_and_makes_no_file(options, words, file, 
     assert result.exit_code == 2
     assert words in error_line(result)
     assert not file.exists()
-
-
-def test_create_in_no_folder_is_usage(task, cli, error_line):
-    result = cli("ledger", "create", task.folder / "no" / "ledger.db", "--dataset", "wards", "--mu", 1)
-    assert result.exit_code == 2
-    assert "existing folder" in error_line(result)
 
 
 def test_create_by_url_does_not_repeat_the_url(file, cli):
@@ -462,28 +454,6 @@ def test_show_of_a_database_without_accounts_says_so_and_changes_nothing(file, c
     assert "No data set" in result.stdout
     assert show(cli, file) == []
     assert file.read_bytes() == before
-
-
-def test_csv_has_a_line_for_each_release(task, wards, cli, error_line):
-    assert cli("ledger", "create", wards, "--dataset", "trial", "--mu", 2).exit_code == 0
-    for place, name in enumerate(("wards", "trial", "trial")):
-        options = [*rho(0.25), "--ledger", wards, "--dataset", f"{name}/a b"]
-        assert cli(*fit(task, *options, out=task.folder / f"{place}.safetensors")).exit_code == 0
-    result = cli("ledger", "show", wards, "--csv")
-    assert (result.exit_code, result.stderr) == (0, "")
-    rows = list(csv.DictReader(io.StringIO(result.stdout)))
-    assert [row["dataset"] for row in rows] == ["wards", "trial", "trial"]
-    assert [row["number"] for row in rows] == ["1", "2", "3"]
-    for place, row in enumerate(rows):
-        content = (task.folder / f"{place}.safetensors").read_bytes()
-        assert row["model_sha256"] == hashlib.sha256(content).hexdigest()
-        assert (row["status"], row["cost"], row["partition"]) == (RELEASED, "rho 0.25, mu 0.707107", "a b")
-        assert (row["mechanism"], row["dppl_version"]) == ("rounded Gaussian", dppl.__version__)
-    only = list(csv.DictReader(io.StringIO(cli("ledger", "show", wards, "--csv", "--dataset", "trial").stdout)))
-    assert only == rows[1:]
-    result = cli("ledger", "show", wards, "--dataset", "ward")
-    assert result.exit_code == 2
-    assert "no data set 'ward'" in error_line(result)
 
 
 def test_looking_at_no_ledger_is_input(task, cli, error_line):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dppl.cli import main
-from dppl.cli.train import stoppable
+from dppl.cli.train import Train
 from dppl.errors import InputError
 from dppl.io import write_table
 
@@ -47,7 +47,6 @@ def here(task, monkeypatch):
         (["fit", "empty.npy"], "empty.npy must hold a table; it is empty; write it again."),
         (["fit", "empty.parquet"], "empty.parquet must hold a table; it is empty; write it again."),
         (["train", "empty.csv", "--encoder", "pixels"], "empty.csv is empty; its first line must name the columns."),
-        (["fit", "empty.csv"], "empty.csv is empty; write it again, or name another."),
         (
             ["fit", "texts.csv"],
             "texts.csv is not a table of embeddings; if it holds raw records, train on them with dppl train texts.csv "
@@ -63,10 +62,6 @@ def test_the_file_and_the_option_are_named(arguments, said, here, cli, error_lin
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (
-            ["fit", "train.npz", "--classes", "classes.txt", *FIT, "--method", "SoftmaxPrototypes"],
-            "--method takes the short names of methods; got SoftmaxPrototypes. Try --method softmax",
-        ),
         (
             ["train", "train.npz", "--encoder", "pixels", "--classes", "classes.txt", *FIT],
             "train.npz is a table of embeddings, not of raw records; train on it with dppl fit train.npz.",
@@ -93,11 +88,12 @@ def test_the_library_suggests_the_parameter_and_the_command_line_the_option():
 
 def test_the_command_that_removes_what_a_run_left_is_named(tmp_path):
     folder = tmp_path / "my model.work"
-    with pytest.raises(InputError) as caught, stoppable(folder, "dppl check"):
+    command = Train(data=tmp_path, encoder="pixels", out=tmp_path / "m")
+    with pytest.raises(InputError) as caught, command.stoppable(folder):
         raise InputError(f"{folder} was begun with another seed.")
     assert not hasattr(caught.value, "__notes__")  # nothing lies there
     (folder / "private").mkdir(parents=True)
-    with pytest.raises(InputError) as caught, stoppable(folder, "dppl check"):
+    with pytest.raises(InputError) as caught, command.stoppable(folder):
         raise InputError(f"{folder} was begun with another seed.")
     assert main._message(caught.value, {}).endswith(f"To begin anew, type: rm -r '{folder}'")
 
@@ -120,10 +116,8 @@ def test_a_full_disk_behind_standard_output_is_named(arguments):
     assert (done.returncode, done.stderr) == (4, "dppl: error: standard output: No space left on device.\n")
 
 
-def test_an_error_of_another_file_is_not_that_of_standard_output(tmp_path):
-    with pytest.raises(OSError) as caught:  # noqa: PT011 (any write fails so)
-        os.write(os.open(tmp_path, os.O_RDONLY), b"x")
-    assert not main._raised_by_printing(caught.value)
+def test_an_error_of_another_file_is_not_that_of_standard_output():
+    assert main._message(OSError(5, "Input/output error"), {}) == "Input/output error."
 
 
 def test_a_model_file_without_a_byte_is_called_empty(here, cli, error_line):
@@ -179,11 +173,11 @@ class TestRawSources:
         (here.folder / "notes.csv").write_text("note,kind\nhello,cat\n,dog\nhello,cat\nbye,yak\nrow,\n")
         arguments = ["check", "notes.csv", "--x", "note", "--y", "kind", "--classes", "classes.txt"]
         report = json.loads(cli(*arguments, "--json").stdout)
-        assert {key: report[key] for key in ("records", "modality", "unusable", "duplicate_records")} == {
-            "records": 5,
+        assert {key: report[key] for key in ("n", "modality", "unusable", "duplicates")} == {
+            "n": 5,
             "modality": "text",
             "unusable": [{"reason": "it is empty", "n": 1, "first": ["row 1"]}],
-            "duplicate_records": 1,
+            "duplicates": 1,
         }
         assert report["labels"]["unknown"] == [{"label": None, "n": 1}, {"label": "yak", "n": 1}]
         assert [entry["n"] for entry in report["labels"]["class_sizes"]] == [2, 0, 0]
@@ -205,14 +199,14 @@ class TestRawSources:
         Image.new("RGB", (4, 4)).save(here.folder / "scans" / "cat" / "a.png")
         (here.folder / "scans" / "cat" / "b.png").write_bytes(b"no image")
         report = json.loads(cli("check", "scans", "--classes", "classes.txt", "--json").stdout)
-        assert (report["records"], report["modality"]) == (2, "image")
+        assert (report["n"], report["modality"]) == (2, "image")
         assert [(entry["reason"], entry["n"]) for entry in report["unusable"]] == [
             ("it is not an image of a known format", 1)
         ]
 
     def test_a_source_without_labels_is_told_so(self, here, cli):
         (here.folder / "notes.txt").write_text("a\nb\n")
-        assert "none; name their" in cli("check", "notes.txt", "--classes", "classes.txt").stdout
+        assert "no labels; name their" in cli("check", "notes.txt", "--classes", "classes.txt").stdout
 
 
 def test_frames_name_the_columns_that_are_no_numbers():

@@ -209,7 +209,7 @@ def test_check_tells_the_owner_how_many_records_persons_have(persons, task, cli)
     result = cli("check", persons, "--classes", task.classes, "--groups", "patient", "--json")
     report = json.loads(result.stdout)["persons"]
     # Four ids are missing; the others are those of nine persons.
-    assert report["n"] == report["that_count"] == 13
+    assert report["n"] == report["used"] == 13
     assert report["missing_ids"] == 4
     assert report["records_each"] == {"median": 3.0, "percentile_90": 4, "largest": 4}
     assert sum(report["class_sizes"]) == 13
@@ -226,7 +226,7 @@ def test_check_tells_the_owner_how_many_records_persons_have(persons, task, cli)
     assert "persons         13, of which 4 are records without an id" in text
     assert "records each    median 3, 90 % of the persons have at most 4, none more than 4" in text
     assert "13 persons: with --method softmax, the default, all of their 37 records" in text
-    assert f"with other methods the {report['records_that_count']} in each person's commonest class" in text
+    assert f"with other methods the {report['records_in_main_class']} in each person's commonest class" in text
     assert "Jane" not in text
 
 
@@ -251,7 +251,7 @@ def test_check_says_what_k_classes_of_a_person_keep_and_cost(tmp_path, cli):
     (tmp_path / "c.txt").write_text("d\nc\nb\na\n")
     given = ("check", tmp_path / "t.npz", "--classes", tmp_path / "c.txt", "--groups", "p")
     report = json.loads(cli(*given, "--json").stdout)["persons"]
-    assert report["kept"] == [
+    assert report["by_max_classes"] == [
         {
             "max_classes_per_person": k,
             "records": records,
@@ -260,7 +260,7 @@ def test_check_says_what_k_classes_of_a_person_keep_and_cost(tmp_path, cli):
         }
         for k, records in ((1, 5), (2, 7), (3, 8))
     ]
-    assert (report["records_in_classes"], report["records_that_count"], report["that_count"]) == (9, 5, 2)
+    assert (report["records_in_classes"], report["records_in_main_class"], report["used"]) == (9, 5, 2)
     assert report["in_several_classes"] == 1
     result = cli(*given)
     shown = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines()]
@@ -376,7 +376,6 @@ def test_no_id_leaves_train_or_embed(mails, cli, caplog):
         cli("show", "m.safetensors", "--json"),
         cli("ledger", "show", "ledger.db", "--json"),
         cli("table", "table"),
-        cli("table", "table", "--head", 37),
         cli("predict", "m.safetensors", "mails.csv"),
     ]
     assert [result.exit_code for result in results] == [0] * len(results)
@@ -482,5 +481,9 @@ def test_evaluate_of_texts_counts_persons_as_that_of_their_table(source, mails, 
     assert expected["n_persons"] > 1
     assert "Jane" not in raw.output
     result = cli("evaluate", "m.safetensors", source, "--encoder", "letters", "--groups", "nobody")
-    nowhere = f"{source} has no rows that can be used" if source == "mails.jsonl" else "--groups must be one column of "
+    nowhere = (
+        "there is nothing to evaluate, since no record can be used"
+        if source == "mails.jsonl"
+        else "--groups must be one column of "
+    )
     assert error_line(result).startswith(nowhere)

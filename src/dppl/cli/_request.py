@@ -1,7 +1,7 @@
-"""Commands from requests: a dataclass says what a command is asked, and its options, types and help follow from that.
+"""Commands as dataclasses: the fields say what a command is asked, the docstring is its help, and `run` does it.
 
 A field is an option that is called as the field is (``batch_size`` is ``--batch-size``), and a parameter of the
-library that is called so, too. A field whose type is another dataclass is a group of options that commands share.
+library that is called so, too. Options that commands share are fields of classes from which they inherit.
 A command is imported when it runs: together they take seconds, and `dppl --help` needs none.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
 
@@ -26,7 +26,7 @@ __all__ = ["COMMANDS", "SETTINGS", "Commands", "argument", "flag", "imported", "
 COMMANDS = {
     "demo": ("dppl.lab.commands.demo", "Train every method on built-in digits, compare them, and release one model."),
     "plan": ("plan", "Say what accuracy a budget buys, by class size, before any private record is read."),
-    "encoders": ("encoders", "List the encoders: what they embed, their licence, and how to install them."),
+    "encoders": ("embed", "List the encoders: what they embed, their licence, and how to install them."),
     "train": ("train", "Embed images or texts, train a private classifier, and save it."),
     "finetune": ("finetune", "Train weights of a public network privately on images, and save them."),
     "embed": ("embed", "Embed raw images or texts with a frozen public encoder."),
@@ -39,7 +39,7 @@ COMMANDS = {
     "check": ("check", "Report on private records, before a fit: bad ones, unknown labels, class sizes."),
     "audit": ("audit", "Measure a lower bound on the privacy loss of a method and compare it with the promise."),
     "ledger": ("ledger", "Keep an account of everything released from a private data set."),
-    "table": ("table", "Look at a table of embeddings, or write it in another form or order."),
+    "table": ("table", "Look at a table of embeddings, or write it in another form."),
     "bench": (
         "dppl.lab.commands.bench",
         "Compare methods, or classifiers of streams of tasks; for research, on data that needs no protection.",
@@ -65,7 +65,7 @@ def option(
 
 def flag(text: str) -> Any:
     """Return the field of an option without a value."""
-    return field(default=False, metadata={"help": text})
+    return field(default=False, metadata={"metavar": "", "help": text})
 
 
 def argument(metavar: str, text: str, default: Any = MISSING) -> Any:
@@ -75,83 +75,71 @@ def argument(metavar: str, text: str, default: Any = MISSING) -> Any:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option, flag, argument))
 def request(*first: str, panel: str | None = None) -> Callable[[type[_Type]], type[_Type]]:
-    """Return a decorator for a request or a group of options.
+    """Return a decorator for a command, or for options that commands inherit.
 
-    The options that `first` names stand first in the help of a command, and all others under "Advanced", those of a
-    group in the panel of their own.
+    The options that `first` names stand first in the help of a command, and all others under "Advanced", inherited
+    ones in the panel of their class.
     """
 
     def made(kind: type[_Type]) -> type[_Type]:
-        whole = dataclass(frozen=True, kw_only=True)(kind)
-        whole._first, whole._panel = first, panel  # type: ignore[attr-defined]
-        return whole
+        whole: Any = dataclass(frozen=True, kw_only=True)(kind)
+        whole._first, whole._panel = first, f"Advanced: {panel}" if panel else "Advanced"
+        return whole  # type: ignore[no-any-return]
 
     return made
 
 
-def _command(run: Callable[[Any], None]) -> Callable[..., None]:
-    """Return the function that typer makes a command of: its parameters are the fields of the request of `run`."""
-    # typer reads a signature, so one is made of the fields: their types, and what they say of themselves.
-    kind = get_type_hints(run)["request"]
-    rank = {name: place for place, name in enumerate(kind._first)}
-    parameters, typed = [], {}
-    for one, hint, panel in sorted(_fields(kind), key=lambda entry: rank.get(entry[0].name, len(rank))):
+def _command(kind: Any) -> Callable[..., None]:
+    """Return the function that typer makes a command of: its parameters are the fields of `kind`, which it runs."""
+    # A field is in the panel of the class that declares it; the command's own come before inherited ones.
+    panels: dict[str, str] = {}
+    for owner in kind.__mro__[:-1]:
+        for name in inspect.get_annotations(owner):
+            panels.setdefault(name, owner._panel)
+    by_name, hints = {one.name: one for one in fields(kind)}, get_type_hints(kind)
+    parameters: list[inspect.Parameter] = []
+    typed: dict[str, str] = {}
+    for name in dict.fromkeys([*kind._first, *panels]):
+        one = by_name[name]
         settings: dict[str, Any] = {"show_default": False, **one.metadata}  # the help says the default itself
-        typed[one.name] = flag = f"--{one.name.replace('_', '-')}"
-        typed |= settings.pop("typed", {})
+        typed |= {name: f"--{name.replace('_', '-')}"} | settings.pop("typed", {})
         if settings.pop("argument", False):
-            typed[one.name], info = settings["metavar"], typer.Argument(**settings)
+            typed[name], info = settings["metavar"], typer.Argument(**settings)
         else:
-            info = typer.Option(flag, rich_help_panel=panel if rank and one.name not in rank else None, **settings)
+            # Commands with few options have no panels.
+            advanced = panels[name] if kind._first and name not in kind._first else None
+            info = typer.Option(typed[name], rich_help_panel=advanced, **settings)
         default = inspect.Parameter.empty if one.default is MISSING else one.default
-        annotation = Annotated[hint, info]  # type: ignore[valid-type]
+        annotation = Annotated[hints[name], info]  # type: ignore[valid-type]
         parameters.append(
-            inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         )
 
     def called(**given: Any) -> None:
         try:
-            run(_filled(kind, given))
+            kind(**given).run()
         except DpplError as error:
             error.typed = typed  # type: ignore[attr-defined]  # what its parameters are called here
             raise
 
-    called.__name__, called.__doc__ = run.__name__, run.__doc__
+    # typer reads a name, a docstring and a signature.
+    called.__name__, called.__doc__ = kind.__name__.lower(), kind.__doc__
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in parameters}
     return called
 
 
-def _fields(kind: Any) -> Iterator[tuple[Field[Any], Any, str]]:
-    """Yield the fields of a request with their types and panels, those of its groups in their places."""
-    hints, panel = get_type_hints(kind), f"Advanced: {kind._panel}" if kind._panel else "Advanced"
-    for one in fields(kind):
-        if is_dataclass(hints[one.name]):
-            yield from _fields(hints[one.name])
-        else:
-            yield one, hints[one.name], panel
+class _BareHelp:
+    """Shows no type of ``--help``, where typer writes one."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option."""
+        option: Any = super().get_help_option(ctx)  # type: ignore[misc]
+        option.metavar = ""
+        return option
 
 
-def _filled(kind: Any, given: dict[str, Any]) -> Any:
-    """Return a request, its groups included, with the values that were typed."""
-    hints = get_type_hints(kind)
-    names = [one.name for one in fields(kind)]
-    return kind(**{n: _filled(hints[n], given) if is_dataclass(hints[n]) else given[n] for n in names})
-
-
-class _BareFlags:
-    """Options without a value show none in the help, where typer writes a type."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, ``--help`` among them."""
-        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for one in parameters:
-            if getattr(one, "is_flag", False):
-                one.metavar = ""
-        return parameters
-
-
-class _Command(_BareFlags, TyperCommand):
+class _Command(_BareHelp, TyperCommand):
     """A command that takes an option once, unless its values make a list."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
@@ -164,7 +152,7 @@ class _Command(_BareFlags, TyperCommand):
         return super().parse_args(ctx, args)
 
 
-class _Group(_BareFlags, TyperGroup):
+class _Group(_BareHelp, TyperGroup):
     """A group of commands, such as `dppl ledger`."""
 
 
@@ -172,18 +160,19 @@ class _Group(_BareFlags, TyperGroup):
 def imported(name: str) -> Any:
     """Import a command, or a group of several, and return what typer makes of it."""
     module, text = COMMANDS[name]
-    found = getattr(importlib.import_module(module if "." in module else f"dppl.cli.{module}"), name)
+    defined = importlib.import_module(module if "." in module else f"dppl.cli.{module}")
+    several = getattr(defined, "COMMANDS", None)
     around = within = typer.Typer(**SETTINGS)
     around.callback()(lambda: None)  # makes a group even of one command
-    if isinstance(found, tuple):
+    if several:
         within = typer.Typer(**SETTINGS)
         around.add_typer(within, cls=_Group, name=name, help=text, no_args_is_help=True)
-    for run in found if isinstance(found, tuple) else (found,):
-        within.command(cls=_Command)(_command(run))
+    for kind in several or [getattr(defined, name.capitalize())]:
+        within.command(cls=_Command)(_command(kind))
     return typer.main.get_command(around).commands[name]  # type: ignore[attr-defined]
 
 
-class Commands(_BareFlags, TyperGroup):
+class Commands(_BareHelp, TyperGroup):
     """The group of all commands."""
 
     def list_commands(self, ctx: Any) -> list[str]:

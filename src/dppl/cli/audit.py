@@ -6,30 +6,41 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.table import Table as Grid
 
 from dppl import _validate
-from dppl.cli._groups import Budget, named_values, say_if_weak
-from dppl.cli._output import console, print_json
-from dppl.cli._progress import progress_bar
+from dppl._progress import progress
+from dppl.cli._groups import Budget, parse_pairs
+from dppl.cli._output import note, print_facts, print_json
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 from dppl.estimators.registry import BY_METHOD, estimator_of
 
 if TYPE_CHECKING:
     from dppl.audit import AuditResult
-    from dppl.estimators import EmbeddingClassifier
 
 _VIOLATION = 5
 
 
 @request("mu", "epsilon", "delta", "runs", "json")
-class Audit:
-    """What `dppl audit` is asked."""
+class Audit(Budget):
+    """Measure a lower bound on the privacy loss of a method and compare it with the promise.
+
+    Fits the method many times on built-in data in which one record shows as
+    much as it can, with and without that record. No private data are used. A
+    lower bound can only refute: above the promise it reveals a bug in dppl
+    (exit code 5; if the promise holds, with probability at most 1 - C), below
+    it proves nothing. A larger budget shows more of what a method does. With
+    --mu, --delta is where epsilon is measured, and no part of the budget.
+
+    For example:
+
+      dppl audit softmax --epsilon 1 --delta 1e-6
+      dppl audit public --epsilon 1 --options n_prototypes=3 --runs 5000
+      dppl audit softmax --epsilon 3 --delta 1e-6 --person-records 50 --json
+    """
 
     method: str = argument("METHOD", f"{', '.join(BY_METHOD)}.")
-    budget: Budget
-    runs: int = option("N", "Fits with the canary, and as many without. Default 1000.", 1000, min=2)
+    runs: int = option("N", "Fits with the canary, and as many without; at least 2. Default 1000.", 1000, min=2)
     confidence: float = option("C", "Probability with which the measured bound holds. Default 0.95.", 0.95)
     person_records: int | None = option(
         "N", "Audit the promise to a person (`dppl fit --groups`): the canary has N records.", None, min=1
@@ -43,54 +54,36 @@ class Audit:
     )
     json: bool = flag("Print JSON.")
 
+    def run(self) -> None:
+        """Measure and print; a violation has an exit code of its own."""
+        from dppl.audit import audit, worst_case
 
-def audit(request: Audit) -> None:
-    """Measure a lower bound on the privacy loss of a method and compare it with the promise.
-
-    Fits the method many times on built-in data in which one record shows as
-    much as it can, with and without that record. No private data are used. A
-    lower bound can only refute: above the promise it reveals a bug in dppl
-    (exit code 5; if the promise holds, with probability at most 1 - C), below
-    it proves nothing. A large budget, as here, shows more of what a method
-    does. With --mu, --delta is where epsilon is measured, and no part of the
-    budget.
-
-    For example:
-
-      dppl audit softmax --mu 2
-      dppl audit public --epsilon 3 --options n_prototypes=3 --runs 5000
-      dppl audit softmax --mu 2 --person-records 50
-      dppl audit mean --epsilon 4 --delta 1e-5 --json
-    """
-    from dppl.audit import audit as measure
-    from dppl.audit import worst_case
-
-    # With mu, delta is no part of the budget.
-    delta = None if request.budget.mu is None else request.budget.delta
-    budget = (request.budget if delta is None else replace(request.budget, delta=None)).spent()
-    options = named_values(request.options)
-    estimator = estimator_of(request.method, budget, [0, 1], **options)
-    if request.person_records is None and (request.spread or "max_classes_per_person" in options):
-        raise ParameterError("--spread and max_classes_per_person go with --person-records.")
-    say_if_weak(budget)
-    how: dict[str, Any] = {"runs": request.runs, "confidence": request.confidence}
-    _validate.open_unit(confidence=request.confidence)
-    data, canary = worst_case(estimator, person_records=request.person_records, spread=request.spread, **how)
-    with progress_bar("fitting", 2 * request.runs, public=True) as advance:
-        result = measure(estimator, data, canary, delta=delta, progress=advance, **how)
-    if request.json:
-        print_json(result.to_dict())
-    else:
-        _print(result, estimator)
-    if result.violation:
-        raise typer.Exit(_VIOLATION)
+        # With mu, delta is no part of the budget.
+        delta = None if self.mu is None else self.delta
+        budget = self.budget() if delta is None else replace(self, delta=None).budget()
+        options = parse_pairs(self.options, "options")
+        estimator = estimator_of(self.method, budget, [0, 1], **options)
+        if self.person_records is None and (self.spread or "max_classes_per_person" in options):
+            raise ParameterError("--spread and max_classes_per_person go with --person-records.")
+        _validate.open_unit(confidence=self.confidence)
+        how: dict[str, Any] = {"runs": self.runs, "confidence": self.confidence}
+        data, canary = worst_case(estimator, person_records=self.person_records, spread=self.spread, **how)
+        note(budget.weakness)
+        with progress("fitting", 2 * self.runs) as advance:
+            result = audit(estimator, data, canary, delta=delta, progress=advance, **how)
+        if self.json:
+            print_json(result.to_dict())
+        else:
+            _print(result, estimator.adjacency)
+        if result.violation:
+            raise typer.Exit(_VIOLATION)
 
 
-def _print(result: AuditResult, estimator: EmbeddingClassifier) -> None:
+def _print(result: AuditResult, adjacency: str) -> None:
     at = f" at delta = {result.delta:.3g}" if result.delta else ""
     few = "" if result.lower_bound else "; more runs, or a larger budget, show more"
     rows = {
-        "method": f"{result.method}, {estimator.adjacency}",
+        "method": f"{result.method}, {adjacency}",
         "protects": result.unit,
         "claimed": f"{result.parameter} = {result.claimed:.6g}{at}, {result.notion}",
         "measured": f"{result.parameter} >= {result.lower_bound:.6g}, with confidence {result.confidence:.10g}",
@@ -100,7 +93,4 @@ def _print(result: AuditResult, estimator: EmbeddingClassifier) -> None:
         "seconds": f"{result.seconds:.1f}",
         "verdict": result.verdict,
     }
-    table = Grid(show_header=False)
-    for name, text in rows.items():
-        table.add_row(name, text)
-    console().print(table)
+    print_facts(rows.items(), 18)

@@ -1,37 +1,30 @@
-"""`dppl check`: what the owner of private records should know of them before a fit."""
+"""`dppl check`, and the question before a fit: what only the owner of private records may see."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from dppl import io
-from dppl.cli._groups import Labelled
-from dppl.cli._output import console, print_json
-from dppl.cli._owner import WARNING, print_report
-from dppl.cli._paths import check_inputs, ids_of_persons, opened_source
-from dppl.cli._progress import working
-from dppl.cli._request import argument, flag, option, request
+from dppl._progress import progress
+from dppl.cli._groups import Classes, Labels, Persons, Records, read_ids
+from dppl.cli._output import console, print_facts, print_json, printable
+from dppl.cli._request import argument, flag, request
+from dppl.errors import ParameterError
+
+WARNING = "For the data owner's eyes only: this report describes private records, and no guarantee protects it."
+_UNKNOWN_SHOWN = 20
+_TERMINAL = "/dev/tty"
 
 
 @request("classes", "labels", "groups", "json")
-class Check:
-    """What `dppl check` is asked."""
-
-    table: Path = argument("DATA", "Embeddings (see `dppl fit`), or images or texts (see `dppl embed`).")
-    classes: Path = option("FILE", "Public list of classes, one per line.")
-    items: Labelled
-    groups: str | None = option(
-        "NAME|FILE",
-        "Array or column of person ids: also report how many records persons have, and what of them a fit keeps.",
-        None,
-        typed={"person": "--groups"},
-    )
-    json: bool = flag("Print JSON.")
-
-
-def check(request: Check) -> None:
+class Check(Records, Labels, Persons, Classes):
     """Report on private records, before a fit: bad ones, unknown labels, class sizes.
 
     For the data owner's eyes only: the report describes private records, and
@@ -41,7 +34,7 @@ def check(request: Check) -> None:
     command finds it, and counts the labels of the others. The last line says
     how many records a fit uses. Rows and records are counted from 0. Of
     images and texts it reads every record, and needs no encoder. The exit code
-    is 0 whatever is found. What a budget buys is a question for `dppl plan`: a
+    is 0 whatever it finds. What a budget buys is a question for `dppl plan`: a
     budget chosen with this report in view is a choice made by looking at
     private records.
 
@@ -51,26 +44,133 @@ def check(request: Check) -> None:
       dppl check scans/ --classes classes.txt
       dppl check notes.csv --read encoding=cp1252 --classes classes.txt
       dppl check train.npy --labels y.txt --classes classes.txt --json
-      dppl check mails.csv --x body --y folder --classes folders.txt
-      dppl check mails.csv --groups customer --classes folders.txt
+      dppl check mails.csv --x body --groups customer --classes folders.txt
     """
-    from dppl.checks import report_on_source, report_on_table
 
-    path, items = request.table, request.items
-    check_inputs(path, request.classes, items.labels)
-    classes = io.read_classes(request.classes)
-    how = items.how()
-    if how.get("kind", "auto") == "auto" and io.holds_embeddings(path, x=items.x or "x"):
-        y = items.y or "y"
-        table = io.read_table(path, x=items.x or "x", y=y, labels=items.labels)
-        with working("reading"):
-            report = report_on_table(table, classes, ids_of_persons(path, request.groups, y=y, labels=items.labels))
+    table: Path = argument("DATA", "Embeddings (see `dppl fit`), or images or texts (see `dppl embed`).")
+    json: bool = flag("Print JSON.")
+
+    def run(self) -> None:
+        """Read everything and print the report."""
+        from dppl.checks import report_on_source, report_on_table
+
+        path, x, y, labels = self.table, self.x or "x", self.y or "y", self.labels
+        classes = self.class_list()
+        if self.how().get("kind", "auto") == "auto" and io.holds_embeddings(path, x=x):
+            table = io.read_table(path, x=x, y=y, labels=labels)
+            with progress("reading"):
+                report = report_on_table(table, classes, read_ids(path, self.groups, y=y, labels=labels))
+        else:
+            source = self.open_source(path, self.columns(), labels)
+            with progress("reading"):
+                report = report_on_source(source, classes)
+        typer.echo(WARNING, err=self.json)
+        if self.json:
+            print_json({"for_the_owner_only": WARNING, **report})
+        else:
+            print_report(report, console())
+
+
+def review(report: Callable[[], dict[str, Any]]) -> None:
+    """Show the owner's report, and ask whether to go on; what is piped or logged gets no word of it.
+
+    Without a terminal nothing is read.
+    """
+    with ExitStack() as stack:
+        try:
+            # Two files, for a terminal has no place to go back to.
+            answers = stack.enter_context(open(_TERMINAL, encoding="utf-8", errors="replace"))
+            terminal = stack.enter_context(open(_TERMINAL, "w", encoding="utf-8", errors="backslashreplace"))
+        except OSError:
+            raise ParameterError(
+                "shows private counts on a terminal and asks there, but this run has none; use dppl check before it, "
+                "or --options unknown_labels=strict.",
+                parameter="review",
+            ) from None
+        screen = console(file=terminal)
+        screen.print(WARNING, soft_wrap=True)
+        print_report(report(), screen)
+        screen.print("Go on with these records, and let the fit be charged? [y/N] ", end="")
+        terminal.flush()
+        if answers.readline().strip().lower() not in ("y", "yes"):
+            stop = KeyboardInterrupt()
+            stop.add_note("Nothing was charged.")
+            raise stop
+
+
+def print_report(report: dict[str, Any], screen: Console) -> None:
+    """Print a report of `dppl.checks` for people."""
+    labels, persons = report["labels"], report.get("persons")
+    screen.print()
+    print_facts(_facts(report), 15, screen)
+    if persons:
+        screen.print(_noise_table(persons))
+    if labels is None:
+        screen.print("There are no labels; name their array or column with --y, or their file with --labels.")
+        return
+    table = Table("class")
+    columns = [name for name in ("n", "persons") if any(name in entry for entry in labels["class_sizes"])]
+    for name in columns:
+        table.add_column("records" if name == "n" else name, justify="right")
+    for entry in labels["class_sizes"]:
+        table.add_row(printable(entry["class"]), *(str(entry[name]) for name in columns))
+    screen.print(table)
+    silently = "" if report["used"] == report["n"] else "; it leaves out the others without a word"
+    screen.print(f"A fit uses {report['used']} of {report['n']} records{silently}.", soft_wrap=True)
+
+
+def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    """Yield what is known of the records, their persons and their labels."""
+    if "modality" in report:
+        yield "records", f"{report['n']} {report['modality']}s"
+        yield "unusable", f"{sum(entry['n'] for entry in report['unusable'])} (a fit leaves them out)"
+        for entry in report["unusable"]:
+            yield "", f"{entry['reason']}: {_places(entry)}"
+        if report["repeated_ids"]["n"]:
+            repeated = report["repeated_ids"]
+            yield "repeated ids", f"{repeated['n']} (a fit takes them all): {_places(repeated)}"
     else:
-        source = opened_source(path, items, items.columns(request.groups), items.labels)
-        with working("reading"):
-            report = report_on_source(source, classes)
-    typer.echo(WARNING, err=request.json)
-    if request.json:
-        print_json({"for_the_owner_only": WARNING, **report})
-    else:
-        print_report(report, console())
+        yield from (("rows", report["n"]), ("dimension", report["dimension"]), ("dtype", report["dtype"]))
+        for kind, rows in report["bad_rows"].items():
+            yield f"{kind.replace('_', '-')} rows", f"{rows['n']}: {_places(rows)}" if rows["n"] else "0"
+    yield "duplicates", f"{report['duplicates']} (usable, and equal to an earlier one)"
+    if persons := report.get("persons"):
+        yield "persons", f"{persons['n']}, of which {persons['missing_ids']} are records without an id"
+        if each := persons["records_each"]:
+            most = f"90 % of the persons have at most {each['percentile_90']}, none more than {each['largest']}"
+            yield "records each", f"median {each['median']:g}, {most}"
+        yield "several classes", f"{persons['in_several_classes']} persons have records in more than one"
+        yield (
+            "a fit uses",
+            f"{persons['used']} persons: with --method softmax, the default, all of their "
+            f"{persons['records_in_classes']} records in classes of the list; with other methods the "
+            f"{persons['records_in_main_class']} in each person's commonest class, as one row a person",
+        )
+    if labels := report["labels"]:
+        unknown = labels["unknown"]
+        yield "labels", labels["type"]
+        yield "unknown labels", f"{sum(entry['n'] for entry in unknown)} records, {len(unknown)} labels"
+        for entry in unknown[:_UNKNOWN_SHOWN]:
+            yield "", f"{'(missing)' if entry['label'] is None else repr(entry['label'])}: {entry['n']}"
+        if len(unknown) > _UNKNOWN_SHOWN:
+            yield "", f"and {len(unknown) - _UNKNOWN_SHOWN} more labels (--json shows all)"
+        yield "empty classes", len(labels["classes_without_records"])
+
+
+def _places(entry: dict[str, Any]) -> str:
+    """Return the first places where something is."""
+    listed = ", ".join(map(str, entry["first"]))
+    return f"{listed}, ..." if entry["n"] > len(entry["first"]) else listed
+
+
+def _noise_table(persons: dict[str, Any]) -> Table:
+    """Return what a fit keeps of persons in several classes, and how much more noise that needs."""
+    title = "With --options max_classes_per_person=k a fit uses so many records, and needs so many times the noise:"
+    table = Table(title=title, title_justify="left", title_style="")
+    for name in ("k", "records used", "rows", "softmax", "mean", "others"):
+        table.add_column(name, justify="right")
+    for row in persons["by_max_classes"]:
+        share = f" ({row['records'] / persons['records_in_classes']:.0%})" if persons["records_in_classes"] else ""
+        noise = (f"x {factor:.2f}" for factor in row["noise"].values())
+        table.add_row(str(row["max_classes_per_person"]), f"{row['records']}{share}", str(row["rows"]), *noise)
+    return table

@@ -1,4 +1,4 @@
-"""`dppl embed`: raw images or texts to a table of embeddings, with a frozen public encoder."""
+"""`dppl embed`: raw images or texts to a table of embeddings, with a frozen public encoder; `dppl encoders`."""
 
 from __future__ import annotations
 
@@ -8,65 +8,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.table import Table
 
-from dppl import _validate, io
-from dppl.cli._groups import Labelled, named_values
-from dppl.cli._output import printable
-from dppl.cli._paths import check_inputs, how_to_label, opened_source
-from dppl.cli._progress import embedding_bar, working
+from dppl import io
+from dppl._progress import progress
+from dppl.cli._groups import Device, Labels, Persons, Records, parse_pairs
+from dppl.cli._output import console, printable
+from dppl.cli._paths import labels_hint
 from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
 
 if TYPE_CHECKING:
     from dppl.encoders import Encoder
 
-_WHOLE = ("workers", "shard_rows")
-_OPTIONS = (*_WHOLE, "precision", "strict")
+_OPTIONS = ("workers", "shard_rows", "precision", "strict")
 
 
 @request("out", "encoder", "x", "y", "labels")
-class Embed:
-    """What `dppl embed` is asked."""
-
-    source: Path = argument(
-        "SOURCE",
-        "Folder of images; .csv, .tsv, .jsonl, .parquet or .txt; folder of .parquet files.",
-    )
-    out: Path = option("TABLE", "Folder to write: a new one, or an unfinished one to continue.")
-    encoder: str = option("URI", "Frozen public encoder.")
-    rows: str = option(
-        "float16|int8|float32",
-        "How embeddings are stored; int8 takes a quarter of float32's space. Default float16.",
-        "float16",
-    )
-    items: Labelled
-    groups: str | None = option(
-        "NAME",
-        "Column of person ids, which are private and may repeat. The table keeps them in its column person, for dppl "
-        "fit --groups person (docs/persons.md).",
-        None,
-        typed={"person": "--groups"},
-    )
-    device: str = option("auto|cpu|cuda", "Where the encoder runs. Default auto.", "auto")
-    options: list[str] = option(
-        "NAME=VALUE",
-        "May be repeated. strict=true: stop at a record that cannot be used. workers: threads that read and decode, by "
-        "default one for each core, at most 8. shard_rows: records in a shard, by default 512 images or 4096 others; "
-        "an interrupted run continues after the last shard. precision: float32 or float16, of the arithmetic.",
-        (),
-    )
-
-
-def embed(request: Embed) -> None:
+class Embed(Records, Labels, Persons, Device):
     r"""Embed raw images or texts with a frozen public encoder.
 
     Writes a folder of Parquet shards for `dppl fit`. After an interruption the
     same command continues, and the result is the same, byte for byte.
 
     Records that cannot be used (damaged or huge images, empty texts) are left
-    out and listed in TABLE.report.jsonl. The table and the report are as
-    private as the records: they stay with their owner, and no guarantee
-    protects them.
+    out and listed in TABLE.report.jsonl. The table and the report are as private
+    as the records: they stay with their owner, and no guarantee protects them.
 
     For example:
 
@@ -77,44 +44,51 @@ def embed(request: Embed) -> None:
       dppl embed scans/ --labels scans.csv --encoder vit-b-16 --rows int8 \
         --options workers=8 --out train
     """
-    out = request.out
-    check_inputs(request.source, request.items.labels)
-    _check_out(out, request.source)
-    _validate.one_of(io.ROWS, rows=request.rows)
-    options = _options(request.options)
-    precision = options.pop("precision", "auto")
-    # The source is opened before the encoder is loaded, which takes seconds.
-    records = opened_source(request.source, request.items, request.items.columns(request.groups), request.items.labels)
-    encoder = loaded(request.encoder, request.device, precision)
-    rows: Any = request.rows
-    with resumable(out), embedding_bar(records) as progress:
-        done = io.embed(records, encoder, out, rows=rows, progress=progress, **options)
-    typer.echo(f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"))
-    typer.echo(f"Records that cannot be used, if any, are listed for their owner only in {printable(done.report)}")
-    if records.label_type is None:
-        typer.echo(f"The table has no labels, which dppl predict does not need; for a fit {how_to_label(records)}.")
-    else:
-        persons = "" if request.groups is None else f" --groups {io.PERSON}"
-        typer.echo(f"Next: dppl fit {printable(out)}{persons} --classes FILE ...")
+
+    source: Path = argument("SOURCE", "Folder of images or of .parquet files; .csv, .tsv, .jsonl, .parquet, .txt.")
+    out: Path = option("TABLE", "Folder to write: a new one, or an unfinished one to continue.")
+    encoder: str = option("URI", "Frozen public encoder.")
+    rows: str = option("float16|int8|float32", "How embeddings are stored. Default float16.", "float16")
+    options: list[str] = option(
+        "NAME=VALUE",
+        "May be repeated. strict=true: stop at a record that cannot be used. workers: threads that read and decode, by "
+        "default one for each core, at most 8. shard_rows: records in a shard, by default 512 images or 4096 others. "
+        "precision: float32 or float16, of the encoder's arithmetic.",
+        (),
+    )
+
+    def run(self) -> None:
+        """Embed and say where the table lies."""
+        out = self.out
+        if not out.parent.is_dir() or out.name in ("", "..") or (out.exists() and not out.is_dir()):
+            raise ParameterError(f"must name a folder in an existing one; got {out}.", parameter="out")
+        if out.resolve().is_relative_to(self.source.resolve()):
+            raise ParameterError(f"must not lie in SOURCE, which is read; {out} does.", parameter="out")
+        options = parse_pairs(self.options, "options", _OPTIONS)
+        if options.get("strict") not in (None, True, False):
+            raise ParameterError(f"must be true or false; got {options['strict']!r}.", parameter="strict")
+        precision = options.pop("precision", "auto")
+        # The source is opened before the encoder is loaded, which takes seconds.
+        records = self.open_source(self.source, self.columns(), self.labels)
+        encoder = load_encoder(self.encoder, self.device, precision)
+        rows: Any = self.rows
+        with resumable(out), progress("embedding", records.count) as advance:
+            done = io.embed(records, encoder, out, rows=rows, progress=advance, **options)
+        typer.echo(f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"))
+        typer.echo(f"Records that cannot be used, if any, are listed for their owner only in {printable(done.report)}")
+        if records.label_type is None:
+            typer.echo(f"The table has no labels, which dppl predict does not need; for a fit {labels_hint(records)}.")
+        else:
+            persons = "" if self.groups is None else f" --groups {io.PERSON}"
+            typer.echo(f"Next: dppl fit {printable(out)}{persons} --classes FILE ...")
 
 
-def _options(given: list[str]) -> dict[str, Any]:
-    """Return what ``--options`` says, each with a value of its type."""
-    options = named_values(given, known=_OPTIONS)
-    for name, value in options.items():
-        if name in _WHOLE:
-            _validate.positive_integer(**{name: value})
-        if name == "strict" and not isinstance(value, bool):
-            raise ParameterError(f"must be true or false; got {value!r}.", parameter="strict")
-    return options
-
-
-def loaded(encoder: str, device: str, precision: str = "auto") -> Encoder:
+def load_encoder(encoder: str, device: str, precision: str = "auto") -> Encoder:
     """Load an encoder, and say so if a person is watching, because it takes a while."""
-    from dppl.encoders import load_encoder
+    from dppl import encoders
 
-    with working(f"loading {encoder}"):
-        return load_encoder(encoder, device=device, precision=precision)  # type: ignore[arg-type]
+    with progress(f"loading {encoder}"):
+        return encoders.load_encoder(encoder, device=device, precision=precision)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -127,12 +101,26 @@ def resumable(folder: Path) -> Iterator[None]:
         raise
 
 
-def _check_out(out: Path, source: Path) -> None:
-    if out.name in ("", ".."):
-        raise ParameterError(f"--out must name a folder; got {out}.")
-    if not out.parent.is_dir():
-        raise ParameterError(f"--out must lie in an existing folder; {out.parent} is not one; create it first.")
-    if out.exists() and not out.is_dir():
-        raise ParameterError(f"--out must name a folder; {out} is a file.")
-    if out.resolve().is_relative_to(source.resolve()):
-        raise ParameterError(f"--out must not lie in SOURCE, which is read; {out} does.")
+@request()
+class Encoders:
+    """List the encoders: what they embed, their licence, and how to install them.
+
+    A name goes behind --encoder of `dppl embed` and `dppl train`. NAME is one
+    on the Hugging Face hub, or a local folder. Nothing is downloaded.
+    """
+
+    def run(self) -> None:
+        """Print the list."""
+        from dppl.encoders import list_encoders
+
+        table = Table(box=None, pad_edge=False)
+        for name in ("name", "embeds", "features", "licence of weights", "installed"):
+            table.add_column(name, justify="right" if name == "features" else "left", no_wrap=True)
+        entries, screen = list_encoders(), console()
+        for entry in entries:
+            features = "as the model" if entry.dimension is None else str(entry.dimension)
+            table.add_row(entry.name, entry.kind, features, entry.licence, "yes" if entry.installed else "no")
+        screen.print(table)
+        for entry in entries:
+            if entry.install:
+                screen.print(f"{entry.name}: {entry.install}", soft_wrap=True)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.table import Table
 
-from dppl.cli._groups import Budget, say_if_weak
-from dppl.cli._output import console, print_json, printable
+from dppl.cli._groups import Budget
+from dppl.cli._output import console, note, print_json, printable
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import LedgerError, ParameterError
 
@@ -21,112 +18,92 @@ if TYPE_CHECKING:
 
 _FILE = "SQLite file, or a database URL (postgresql+psycopg://...)."
 _ADDS = " (squares of mu add, not epsilons)"
-_COLUMNS = (
-    *("number", "status", "mechanism", "cost", "partition", "estimator", "charged_at", "model_sha256"),
-    *("adjacency", "released_at", "dppl_version"),
-)
 _DIGITS = 12  # of a hash, to tell files apart
 
 
 @request("dataset", "epsilon", "delta", "mu", "adjacency")
-class Create:
-    """What `dppl ledger create` is asked."""
+class Create(Budget):
+    r"""Open an account for a data set, in a new or an existing ledger.
+
+    For example:
+
+      dppl ledger create ledger.db --dataset wards --epsilon 2 --delta 1e-6
+    """
 
     file: str = argument("FILE", _FILE)
     dataset: str = option("NAME", "Name of the private data set.")
-    budget: Budget
     adjacency: str = option(
         "add-remove|replace-one", "Relation in which the account is kept. Default add-remove.", "add-remove"
     )
     accounting: str | None = option(
         "gdp|renyi",
-        "How an account with --epsilon and --delta adds up; fixed when it is opened. gdp: by mu, exact for Gaussian "
-        "noise. renyi: also takes searches for hyper-parameters. Default gdp.",
+        "How an account with --epsilon and --delta adds up. gdp: by mu, exact for Gaussian noise. renyi: also takes "
+        "searches for hyper-parameters. Default gdp.",
         None,
     )
     unit: str = option(
         "record|person", "Whom it is for; person takes fits with --groups alone. Default record.", "record"
     )
 
+    def run(self) -> None:
+        """Open the account and say what it holds."""
+        from dppl.kernel.privacy.ledger import Ledger, accounts
 
-def create(request: Create) -> None:
-    r"""Open an account for a data set, in a new or an existing ledger.
-
-    For example:
-
-      dppl ledger create ledger.db --dataset wards --epsilon 2 --delta 1e-6
-
-      dppl ledger create ledger.db --dataset trial --mu 0.5
-    """
-    file, dataset, unit = request.file, request.dataset, request.unit
-    if "://" not in file and not Path(file).resolve().parent.is_dir():
-        raise ParameterError(f"FILE must lie in an existing folder; {Path(file).parent} is not one; create it first.")
-    budget = request.budget.spent()
-    from dppl.kernel.privacy.ledger import Ledger, accounts
-
-    # Asked first, for opening an account that exists with another budget would say that they differ.
-    taken: list[str] = []
-    with suppress(LedgerError):  # there is none yet, or opening it below says what is wrong
-        taken = [account.dataset for account in accounts(file)]
-    if dataset in taken:
-        raise ParameterError(f"data set {dataset!r} already has an account here; its budget is fixed.")
-    adjacency: Any = request.adjacency
-    account = Ledger(file, dataset, budget, adjacency=adjacency, accounting=request.accounting, unit=unit)
-    typer.echo(f"Data set {printable(dataset)}: {budget}, {adjacency}{_whose(unit)}, accounting {account.accounting}.")
-    say_if_weak(budget)
-    person = " --groups COLUMN" if unit == "person" else ""
-    typer.echo(f"Next: dppl fit TABLE ...{person} --ledger {_where(file)} --dataset {printable(dataset)}")
+        file, dataset, budget = self.file, self.dataset, self.budget()
+        # Asked first, for opening an account that exists with another budget would say that they differ.
+        taken: list[str] = []
+        with suppress(LedgerError):  # there is none yet, or opening it below says what is wrong
+            taken = [account.dataset for account in accounts(file)]
+        if dataset in taken:
+            raise ParameterError(f"data set {dataset!r} already has an account here; its budget is fixed.")
+        adjacency: Any = self.adjacency
+        account = Ledger(file, dataset, budget, adjacency=adjacency, accounting=self.accounting, unit=self.unit)
+        rules = _rules(account.adjacency, account.unit, account.accounting)
+        typer.echo(f"Data set {printable(dataset)}: {budget}, {rules}.")
+        note(budget.weakness)
+        person = " --groups COLUMN" if self.unit == "person" else ""
+        typer.echo(f"Next: dppl fit TABLE ...{person} --ledger {_place(file)} --dataset {printable(dataset)}")
 
 
 @request()
 class Show:
-    """What `dppl ledger show` is asked."""
-
-    file: str = argument("FILE", _FILE)
-    dataset: str | None = option("NAME", "Only this data set.", None)
-    csv: bool = flag("Print all there is of the releases, as CSV.")
-    json: bool = flag("Print JSON.")
-
-
-def show(request: Show) -> None:
     """Print what each data set has spent and has left, and what was released from it.
 
     For example:
 
       dppl ledger show ledger.db
-      dppl ledger show ledger.db --csv > releases.csv
+      dppl ledger show ledger.db --json
     """
-    from dppl.kernel.privacy.ledger import accounts
-    from dppl.statement.words import figures
 
-    books = [one.to_dict() for one in accounts(request.file) if request.dataset in (None, one.dataset)]
-    if request.dataset is not None and not books:
-        raise ParameterError(f"the ledger has no data set {request.dataset!r}.")
-    if request.json:
-        print_json(books)
-        return
-    if request.csv:
-        writer = csv.writer(sys.stdout)
-        writer.writerow(["dataset", *_COLUMNS])
-        for book in books:
-            for release in book["releases"]:
-                cells = release | {"cost": ", ".join(figures(release["cost"]))}
-                writer.writerow([book["dataset"], *(cells[name] for name in _COLUMNS)])
-        return
-    if not books:
-        typer.echo("No data set has an account here. Next: dppl ledger create")
-    for book in books:
-        kept = f"{book['adjacency']}{_whose(book['unit'])}, accounting {book['accounting']}"
-        console().print(f"{printable(book['dataset'])} ({kept}): {_balance(book)}")
-        if book["releases"]:
-            console().print(_table(book["releases"]))
-        console().print()
+    file: str = argument("FILE", _FILE)
+    dataset: str | None = option("NAME", "Only this data set.", None)
+    json: bool = flag("Print JSON, with all there is of the releases.")
 
+    def run(self) -> None:
+        """Print the accounts."""
+        from dppl.kernel.privacy.ledger import accounts
 
-ledger = (create, show)
+        books = [one.to_dict() for one in accounts(self.file) if self.dataset in (None, one.dataset)]
+        if self.dataset is not None and not books:
+            raise ParameterError(f"the ledger has no data set {self.dataset!r}.")
+        if self.json:
+            print_json(books)
+        elif not books:
+            typer.echo("No data set has an account here. Next: dppl ledger create")
+        else:
+            screen = console()
+            for book in books:
+                rules = _rules(book["adjacency"], book["unit"], book["accounting"])
+                screen.print(f"{printable(book['dataset'])} ({rules}): {_balance(book)}")
+                if book["releases"]:
+                    screen.print(_table(book["releases"]))
+                screen.print()
 
 
-def tell_charge(file: str | None, account: Ledger | None, guarantee: Guarantee) -> None:
+COMMANDS = (Create, Show)
+
+
+def print_charge(file: str | None, account: Ledger | None, guarantee: Guarantee) -> None:
     """Say what paid for a fit, and what is left there; nothing if nothing was charged."""
     if file is None or account is None or guarantee.ledger_entry is None:
         return
@@ -137,7 +114,7 @@ def tell_charge(file: str | None, account: Ledger | None, guarantee: Guarantee) 
         one for one in book["releases"] if guarantee.ledger_entry == f"{book['dataset']}, release {one['number']}"
     )
     cost, name = ", ".join(figures(charge["cost"])), printable(book["dataset"])
-    typer.echo(f"Charged: {cost}, to {name} in {_where(file)}, release {charge['number']}: {_balance(book)}.")
+    typer.echo(f"Charged: {cost}, to {name} in {_place(file)}, release {charge['number']}: {_balance(book)}.")
 
 
 def _balance(book: dict[str, Any]) -> str:
@@ -149,12 +126,12 @@ def _balance(book: dict[str, Any]) -> str:
     return f"budget {in_words(book['budget'])}; spent {in_words(book['spent'])}; left {left}{adds}"
 
 
-def _where(file: str) -> str:
+def _place(file: str) -> str:
     return "URL" if "://" in file else printable(file)  # a URL may hold a password
 
 
 def _table(releases: list[dict[str, Any]]) -> Table:
-    """Return a table that fits into 80 columns, with date, cost and file; `--csv` has all there is."""
+    """Return a table that fits into 80 columns, with date, cost and file; `--json` has all there is."""
     from dppl.kernel.privacy.ledger import RELEASED
     from dppl.statement.words import figures
 
@@ -171,5 +148,5 @@ def _table(releases: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _whose(unit: str) -> str:
-    return ", for persons" if unit == "person" else ""
+def _rules(adjacency: str, unit: str, accounting: str) -> str:
+    return f"{adjacency}{', for persons' if unit == 'person' else ''}, accounting {accounting}"

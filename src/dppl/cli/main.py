@@ -1,18 +1,5 @@
 """The app `dppl`, and the one place where failures become a line on stderr and an exit code.
 
-Exit codes::
-
-    0    done
-    1    a bug in dppl
-    2    usage: an option breaks its rule, or the output file exists
-    3    budget: the mechanism cannot spend it
-    4    input: a table, label, class list, model file or ledger that cannot be used
-    5    audit: a violation was found
-    6    bench: some cells failed
-    130  interrupted
-    141  the reader of stdout went away
-    143  terminated by SIGTERM; 129 by SIGHUP
-
 No exception reaches the user as a traceback, because tracebacks can show private values; with DPPL_DEBUG=1 those of
 bugs do. Python warnings are not shown either: whether one appears may depend on private records.
 """
@@ -31,9 +18,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from dppl._progress import shown_by
 from dppl._version import __version__
-from dppl.cli._output import STDOUT, printable
+from dppl.cli._output import printable
 from dppl.cli._request import SETTINGS, Commands
 from dppl.errors import BudgetError, DpplError, ParameterError
 
@@ -49,20 +35,18 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 # A parameter and its value as programs write them, in messages of the library.
 _FOR_PYTHON = re.compile(r"\b(\w+)='([\w-]+)'")
 _BROKEN_PIPE = 128 + 13
-_INTERRUPTED = 128 + 2
+
+# What asks a process to end: a caller, or the terminal that is gone.
+_ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class _Ended(KeyboardInterrupt):
     """A signal asked the process to end; it does so by the way that removes temporary folders."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.signal = number
-
 
 def _end(number: int, _: object) -> None:
     # One more signal would cut the cleaning short, and leave embeddings of private records behind.
-    for other in (signal.SIGTERM, signal.SIGHUP) if hasattr(signal, "SIGHUP") else (signal.SIGTERM,):
+    for other in _ENDS:
         signal.signal(other, signal.SIG_IGN)
     raise _Ended(number)
 
@@ -75,8 +59,7 @@ class _Commands(Commands):
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         code = 0
         try:
-            # Commands say themselves who sees how far a fit is; several have the screen already.
-            with warnings.catch_warnings(), shown_by(None):
+            with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 with self.make_context("dppl", arguments) as context:
                     self.invoke(context)
@@ -84,9 +67,9 @@ class _Commands(Commands):
         except typer.Exit as stop:
             code = stop.exit_code
         except KeyboardInterrupt as stop:
-            how = "terminated" if isinstance(stop, _Ended) else "interrupted"
+            how, number = ("terminated", stop.args[0]) if isinstance(stop, _Ended) else ("interrupted", signal.SIGINT)
             typer.echo(printable(" ".join([f"dppl: {how}.", *getattr(stop, "__notes__", [])])), err=True)
-            code = 128 + stop.signal if isinstance(stop, _Ended) else _INTERRUPTED
+            code = 128 + number
         except BrokenPipeError:
             _forget_stdout()
             code = _BROKEN_PIPE
@@ -120,16 +103,9 @@ def _message(error: Exception, typed: Mapping[str, str]) -> str:
     text = str(error)
     if isinstance(error, MemoryError):
         return "not enough memory."  # NumPy's text would name the shape of a private array
-    # The system's words name no content, so a file and they are enough.
     if isinstance(error, OSError) and error.strerror:
-        name = error.filename
-        try:
-            sys.stdout.flush()
-        except OSError:
-            _forget_stdout()
-            name = name or STDOUT
-        if name is None and _raised_by_printing(error):
-            name = STDOUT
+        # The system's words name no content, so a file and they are enough.
+        name = error.filename or _full_stdout()
         text = f"{'' if name is None else f'{name}: '}{error.strerror}."
     elif isinstance(error, DpplError):
         if error.parameter is not None:
@@ -140,22 +116,25 @@ def _message(error: Exception, typed: Mapping[str, str]) -> str:
                 if error.suggestion is not None:
                     option = f"{called} " if called.startswith("-") else ""
                     text += f" Try {option}{shlex.quote(error.suggestion)}"
-        text = _FOR_PYTHON.sub(lambda one: _as_typed(one, typed), text)
+
+        def as_typed(one: re.Match[str]) -> str:
+            name, value = one.groups()
+            if name in typed:
+                return f"{typed[name]} {value}"
+            return f"{typed['options']} {name}={value}" if "options" in typed else one[0]
+
+        text = _FOR_PYTHON.sub(as_typed, text)
     return " ".join([text, *getattr(error, "__notes__", [])])
 
 
-def _raised_by_printing(error: OSError) -> bool:
-    """Return whether what prints raised an error, which then names no file."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_globals["__name__"].partition(".")[0] in ("click", "rich", "typer") or frame.f_code.co_name == "main"
-
-
-def _as_typed(one: re.Match[str], typed: Mapping[str, str]) -> str:
-    """Return ``NAME='VALUE'`` as it is typed: as an option of its own, or of the method."""
-    name, value = one.groups()
-    if name in typed:
-        return f"{typed[name]} {value}"
-    return f"{typed['options']} {name}={value}" if "options" in typed else one[0]
+def _full_stdout() -> str | None:
+    """Name standard output if it still holds what it cannot write, and forget that."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _forget_stdout()
+        return "standard output"
+    return None
 
 
 def _forget_stdout() -> None:
@@ -167,24 +146,15 @@ app = typer.Typer(
     **SETTINGS,
     cls=_Commands,
     name="dppl",
+    invoke_without_command=True,  # for --version
     epilog="Exit codes: 0 done; 1 a bug; 2 usage, or the output exists; 3 a budget that cannot be spent; "
     "4 a table, label, class list, model file or ledger that cannot be used; 5 an audit found a violation; "
     "6 cells of an experiment failed; 130 interrupted; 143 ended by SIGTERM.",
 )
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"dppl {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
-def _main(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
-    ] = False,
-) -> None:
+def _main(version: Annotated[bool, typer.Option("--version", help="Show the version.", metavar="")] = False) -> None:
     r"""Differentially private classifiers on embeddings of frozen, publicly pre-trained encoders.
 
     A model is one small file with a guarantee, and may be published.
@@ -197,19 +167,19 @@ def _main(
       dppl show my.safetensors
       dppl predict my.safetensors new.npz > labels.txt
     """
+    if version:
+        typer.echo(f"dppl {__version__}")
+        raise typer.Exit
 
 
 def run() -> None:
     """Entry point of the command `dppl`."""
-    for name in ("SIGTERM", "SIGHUP"):  # asked to end, or the terminal is gone
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+    for number in _ENDS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
     for stream in (sys.stdout, sys.stderr):
-        # Class names may hold characters that the terminal's encoding lacks; an escape is better than a crash.
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        # Files of labels are UTF-8 on every system. A terminal's encoding may lack a character of a class name; an
+        # escape is better than a crash.
+        encoding = None if stream.isatty() else "utf-8"
+        stream.reconfigure(encoding=encoding, errors="backslashreplace")  # type: ignore[union-attr]
     app()
-
-
-if __name__ == "__main__":
-    run()

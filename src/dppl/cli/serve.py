@@ -8,37 +8,14 @@ from typing import Any
 
 import typer
 
-from dppl.cli._groups import named_values
-from dppl.cli._paths import check_inputs
-from dppl.cli._progress import working
+from dppl._progress import progress
+from dppl.cli._groups import Device, parse_pairs
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 
 
 @request("host", "port", "token", "encoder", "device", "embeddings_only")
-class Serve:
-    """What `dppl serve` is asked."""
-
-    models: list[Path] = argument("MODEL...", "Model files; each is called as its file is, without the suffix.")
-    host: str = option(
-        "HOST", "Address to listen on; one that others reach needs --token. Default 127.0.0.1.", "127.0.0.1"
-    )
-    port: int = option("N", "Port; 0 takes a free one. Default 8000.", 8000, min=0, max=65535)
-    token: str | None = option(
-        "FILE|env:NAME", "Where the token is that every request must bring: a file, or a variable.", None
-    )
-    encoder: str | None = option("URI", "Where the encoder of a single model is. Default: as it names it.", None)
-    device: str = option("auto|cpu|cuda", "Where the encoder runs. Default auto.", "auto")
-    embeddings_only: bool = flag("Load no encoder; answer for embeddings.")
-    limits: list[str] = option(
-        "NAME=N",
-        "What a request may ask; may be repeated. body_bytes: its size, 16 MiB by default. items: 256. pixels of an "
-        "image: 40 million. seconds until a prediction is given up: 30. requests: predictions at a time, 64.",
-        (),
-    )
-
-
-def serve(request: Serve) -> None:
+class Serve(Device):
     """Answer predictions over HTTP, and show a page to try them on.
 
     Predictions cost no further budget. Logs on stderr are JSON lines that hold
@@ -51,23 +28,41 @@ def serve(request: Serve) -> None:
       dppl serve intents.safetensors digits.safetensors --port 9000
       dppl serve my.safetensors --host 0.0.0.0 --token token.txt
     """
-    from dppl.serve import Limits, listen
-    from dppl.serve.server import read_token
 
-    models, encoder = request.models, request.encoder
-    check_inputs(*models)
-    if len({path.stem for path in models}) < len(models):
-        raise ParameterError("models are called as their files are, and two have one name; rename a file.")
-    if encoder is not None and (len(models) > 1 or request.embeddings_only):
-        raise ParameterError("is for a single model, and not for one of embeddings only.", parameter="encoder")
-    secret = None if request.token is None else read_token(request.token)
-    limits = Limits(**named_values(request.limits, "limits", [one.name for one in fields(Limits)]))
-    # Before an encoder is loaded, which takes seconds.
-    with listen(request.host, request.port, has_token=secret is not None) as listening:
-        from dppl.serve import open_model  # here, where the extra is known to be installed
-        from dppl.serve import serve as run
+    models: list[Path] = argument("MODEL...", "Model files; each is called as its file is, without the suffix.")
+    host: str = option(
+        "HOST", "Address to listen on; one that others reach needs --token. Default 127.0.0.1.", "127.0.0.1"
+    )
+    port: int = option("N", "Port; 0 takes a free one. Default 8000.", 8000, min=0, max=65535)
+    token: str | None = option(
+        "FILE|env:NAME", "Where the token is that every request must bring: a file, or a variable.", None
+    )
+    encoder: str | None = option("URI", "Where the encoder of a single model is. Default: as it names it.", None)
+    embeddings_only: bool = flag("Load no encoder; answer for embeddings.")
+    limits: list[str] = option(
+        "NAME=N",
+        "What a request may ask; may be repeated. body_bytes: its size, 16 MiB by default. items: 256. pixels of an "
+        "image: 40 million. seconds until a prediction is given up: 30. requests: predictions at a time, 64.",
+        (),
+    )
 
-        with working("loading the models"):
-            how: Any = {"device": request.device, "embeddings_only": request.embeddings_only}
-            served = [open_model(path, encoder, **how) for path in models]
-        run(served, listening, token=secret, limits=limits, ready=typer.echo)
+    def run(self) -> None:
+        """Serve until the end."""
+        from dppl.serve import Limits, listen
+        from dppl.serve.server import read_token
+
+        models, encoder = self.models, self.encoder
+        if len({path.stem for path in models}) < len(models):
+            raise ParameterError("models are called as their files are, and two have one name; rename a file.")
+        if encoder is not None and (len(models) > 1 or self.embeddings_only):
+            raise ParameterError("is for a single model, and not for one of embeddings only.", parameter="encoder")
+        secret = None if self.token is None else read_token(self.token)
+        limits = Limits(**parse_pairs(self.limits, "limits", [one.name for one in fields(Limits)]))
+        # Before an encoder is loaded, which takes seconds.
+        with listen(self.host, self.port, has_token=secret is not None) as listening:
+            from dppl.serve import open_model, serve  # here, where the extra is known to be installed
+
+            with progress("loading the models"):
+                how: Any = {"device": self.device, "embeddings_only": self.embeddings_only}
+                served = [open_model(path, encoder, **how) for path in models]
+            serve(served, listening, token=secret, limits=limits, ready=typer.echo)

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
-from dppl._progress import shown_by
+from dppl._progress import hidden
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import EmbeddingClassifier, as_json, charge, charged, public_facts
 from dppl.estimators.parameters import parameters, with_options
@@ -180,7 +180,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 return fitted
 
             # The number of runs is secret, so nobody sees when one of them ends.
-            with charged(entry), shown_by(None), np.errstate(all="ignore"):
+            with charged(entry), hidden(), np.errstate(all="ignore"):
                 records = private.records(classes, unknown_labels=self.estimator.unknown_labels, adjacency=adjacency)
                 score, best, number = best_of(
                     records,

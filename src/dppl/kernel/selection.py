@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl._progress import progress
+from dppl._progress import PATIENCE, progress
 from dppl.errors import InputError
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, each_utilities, utilities
@@ -151,7 +151,7 @@ class _Scores:
 
         hashes: defaultdict[int, Any] = defaultdict(sha256)
         blocks = (block for _, block in self._blocks(piece, range(len(parts)), hashes))
-        with progress("selecting", n_public) as advance:
+        with progress("selecting", n_public, delay=PATIENCE) as advance:
             each_utilities(private.rows, private.sizes, blocks, n_public, self.lattice, self.clip, count)
         yield parts, [*(hashes[part].digest() for part in range(len(parts))), private.digest()]
 

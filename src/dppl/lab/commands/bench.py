@@ -29,25 +29,6 @@ _CELLS_FAILED = 6
 
 @request()
 class Bench:
-    """What `dppl bench` is asked."""
-
-    experiment: str = argument(
-        "CONFIG|RESULTS",
-        "YAML file, or one of: quick, text, images, assistant, examples, few, paper; of streams of tasks continual, "
-        "continual-quick, continual-paper. Or a results file, whole or partial, to draw or to pack.",
-    )
-    out: Path | None = option(
-        "PATH",
-        "Results, one JSON object per line, by default CONFIG's name with .jsonl; or the folder for the report of "
-        "RESULTS, or a .parquet or .jsonl file to write them to.",
-        None,
-    )
-    data: Path | None = option("FOLDER", "Folder that holds the data sets. Default: the configuration's.", None)
-    jobs: int | None = option("N", "Processes. Default: one fewer than there are cores.", None, min=1)
-    dry_run: bool = flag("Check configuration, parameters and shapes; count what is left.")
-
-
-def bench(request: Bench) -> None:
     """Compare methods, or classifiers of streams of tasks; for research, on data that needs no protection.
 
     CONFIG is a grid of method, data set, public pool, budget, imbalance and
@@ -75,37 +56,55 @@ def bench(request: Bench) -> None:
       dppl bench continual-quick
       dppl bench mine.yaml --dry-run
     """
-    config, out = request.experiment, request.out
-    if config.endswith(SUFFIXES):
-        _report(Path(config), out)
-        return
-    experiment = load_experiment(config, request.data)
-    results = Path(f"{experiment.name}.jsonl") if out is None else out
-    if results.is_dir() or not results.parent.is_dir() or results.suffix == PACKED:
-        raise ParameterError(f"--out must name a file of JSON lines in an existing folder; got {results}.")
-    # What would stop a cell shows now, and not after an hour.
-    check_cells(experiment.cells, experiment.datasets)
-    if request.dry_run:
-        done = {r["key"] for r in read_results(results) if r["status"] == DONE} if results.exists() else set()
-        rest = sum(cell.key not in done for cell in experiment.cells)
-        typer.echo(f"{len(experiment.cells)} cells, {len(experiment.cells) - rest} done, {rest} left.")
-        return
-    view = _View()
-    try:
-        summary = run_experiment(experiment, results, jobs=request.jobs, started=view.started, finished=view.finished)
-    except KeyboardInterrupt:
-        note(f"{view.count} cells of this run are safe in {results}; run the same command again to continue.")
-        raise
-    screen = console()
-    screen.print(
-        f"{summary.cells} cells: {summary.before} done before, {summary.done} now, {summary.failed} failed. "
-        f"Results: {results}",
-        soft_wrap=True,
+
+    experiment: str = argument(
+        "CONFIG|RESULTS",
+        "YAML file, or one of: quick, text, images, assistant, examples, few, paper; of streams of tasks continual, "
+        "continual-quick, continual-paper. Or a results file, whole or partial, to draw or to pack.",
     )
-    screen.print(f"Figures and tables: dppl bench {results} --out FOLDER", soft_wrap=True)
-    # A script sees from the exit code that some cells have no number.
-    if summary.failed:
-        raise typer.Exit(_CELLS_FAILED)
+    out: Path | None = option(
+        "PATH",
+        "Results, one JSON object per line, by default CONFIG's name with .jsonl; or the folder for the report of "
+        "RESULTS, or a .parquet or .jsonl file to write them to.",
+        None,
+    )
+    data: Path | None = option("FOLDER", "Folder that holds the data sets. Default: the configuration's.", None)
+    jobs: int | None = option("N", "Processes. Default: one fewer than there are cores.", None, min=1)
+    dry_run: bool = flag("Check configuration, parameters and shapes; count what is left.")
+
+    def run(self) -> None:
+        """Run, count, draw or convert."""
+        config, out = self.experiment, self.out
+        if config.endswith(SUFFIXES):
+            _report(Path(config), out)
+            return
+        experiment = load_experiment(config, self.data)
+        results = Path(f"{experiment.name}.jsonl") if out is None else out
+        if results.is_dir() or not results.parent.is_dir() or results.suffix == PACKED:
+            raise ParameterError(f"--out must name a file of JSON lines in an existing folder; got {results}.")
+        # What would stop a cell shows now, and not after an hour.
+        check_cells(experiment.cells, experiment.datasets)
+        if self.dry_run:
+            done = {r["key"] for r in read_results(results) if r["status"] == DONE} if results.exists() else set()
+            rest = sum(cell.key not in done for cell in experiment.cells)
+            typer.echo(f"{len(experiment.cells)} cells, {len(experiment.cells) - rest} done, {rest} left.")
+            return
+        view = _View()
+        try:
+            summary = run_experiment(experiment, results, jobs=self.jobs, started=view.started, finished=view.finished)
+        except KeyboardInterrupt:
+            note(f"{view.count} cells of this run are safe in {results}; run the same command again to continue.")
+            raise
+        screen = console()
+        screen.print(
+            f"{summary.cells} cells: {summary.before} done before, {summary.done} now, {summary.failed} failed. "
+            f"Results: {results}",
+            soft_wrap=True,
+        )
+        screen.print(f"Figures and tables: dppl bench {results} --out FOLDER", soft_wrap=True)
+        # A script sees from the exit code that some cells have no number.
+        if summary.failed:
+            raise typer.Exit(_CELLS_FAILED)
 
 
 def _report(results: Path, out: Path | None) -> None:

@@ -12,8 +12,8 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from dppl._files import write_atomically
-from dppl.cli._output import console, print_promise
-from dppl.cli._progress import progress_bar
+from dppl._progress import progress
+from dppl.cli._output import console, print_model
 from dppl.cli._request import option, request
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier, PublicData
@@ -56,49 +56,48 @@ dppl fit {folder}/private.npz --classes {folder}/classes.txt --public {folder}/p
 
 @request()
 class Demo:
-    """What `dppl demo` is asked."""
+    """Train every method on built-in digits, compare them, and release one model.
+
+    Takes under a minute and writes a new folder; nothing is overwritten.
+    """
 
     out: Path | None = option(
         "FOLDER", "Folder for the model and the tables. Default: dppl-demo, or the next free dppl-demo-N.", None
     )
 
+    def run(self) -> None:
+        """Fit, compare, print and write."""
+        from dppl.prototypes import SoftmaxPrototypes
 
-def demo(request: Demo) -> None:
-    """Train every method on built-in digits, compare them, and release one model.
-
-    Takes under a minute and writes a new folder; nothing is overwritten.
-    """
-    from dppl.prototypes import SoftmaxPrototypes
-
-    folder = _new_folder(request.out)
-    screen = console(markup=True)
-    sample = load_sample()
-    screen.print(f"[bold]Task.[/bold] {sample.description}\n")
-    with progress_bar("fitting", len(IMBALANCE_RATIOS) * len(_settings()) * SEEDS, public=True) as advance:
-        runs = compare(sample, advance or (lambda: None))
-    # The one model for release: its noise is from the operating system.
-    model = SoftmaxPrototypes(_RELEASED, classes=sample.classes, public=PublicData(sample.X_public))
-    model.fit(sample.X, sample.y)
-    accuracy = model.score(sample.X_test, sample.y_test)
-    _write(folder, sample, model)
-    # What came out, and what to type next.
-    for ratio in IMBALANCE_RATIOS:
-        here = [one for one in runs if one.imbalance_ratio == ratio]
-        largest, smallest, rare = sizes(sample, ratio)
-        what = f"{largest} records a class" if ratio == 1 else f"classes of {largest} to {smallest} records"
-        screen.print(_table(here, f"Balanced test accuracy, {what}", "balanced_accuracy"))
-        if ratio > 1:
-            title = f"The same models, on the rarest classes ({' and '.join(map(str, rare))} records)"
-            screen.print(_table(here, title, "minority_accuracy"))
-    screen.print(_LEGEND)
-    screen.print(
-        f"\n[bold]One model for release[/bold], {_RELEASED}; noise from the operating system: test accuracy "
-        f"{accuracy:.3f}.\n"
-    )
-    print_promise(model.guarantee_, folder / "model.safetensors")
-    screen.print(f"\n[bold]Saved[/bold] in {folder}/. Type next:\n")
-    for line in _NEXT.format(folder=folder).splitlines():
-        screen.print(f"  {line}", soft_wrap=True)
+        folder = _new_folder(self.out)
+        screen = console(markup=True)
+        sample = load_sample()
+        screen.print(f"[bold]Task.[/bold] {sample.description}\n")
+        with progress("fitting", len(IMBALANCE_RATIOS) * len(_settings()) * SEEDS) as advance:
+            runs = compare(sample, advance)
+        # The one model for release: its noise is from the operating system.
+        model = SoftmaxPrototypes(_RELEASED, classes=sample.classes, public=PublicData(sample.X_public))
+        model.fit(sample.X, sample.y)
+        accuracy = model.score(sample.X_test, sample.y_test)
+        _write(folder, sample, model)
+        # What came out, and what to type next.
+        for ratio in IMBALANCE_RATIOS:
+            here = [one for one in runs if one.imbalance_ratio == ratio]
+            largest, smallest, rare = sizes(sample, ratio)
+            what = f"{largest} records a class" if ratio == 1 else f"classes of {largest} to {smallest} records"
+            screen.print(_table(here, f"Balanced test accuracy, {what}", "balanced_accuracy"))
+            if ratio > 1:
+                title = f"The same models, on the rarest classes ({' and '.join(map(str, rare))} records)"
+                screen.print(_table(here, title, "minority_accuracy"))
+        screen.print(_LEGEND)
+        screen.print(
+            f"\n[bold]One model for release[/bold], {_RELEASED}; noise from the operating system: test accuracy "
+            f"{accuracy:.3f}.\n"
+        )
+        print_model(model.guarantee_, folder / "model.safetensors")
+        screen.print(f"\n[bold]Saved[/bold] in {folder}/. Type next:\n")
+        for line in _NEXT.format(folder=folder).splitlines():
+            screen.print(f"  {line}", soft_wrap=True)
 
 
 def _write(folder: Path, sample: Sample, model: EmbeddingClassifier) -> None:
