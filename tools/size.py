@@ -7,7 +7,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
     ".": 1566,
-    "audit": 697,
+    "audit": 699,
     "cli": 2559,
     "continual": 1134,
     "encoders": 2068,
@@ -20,7 +20,7 @@ BUDGET = {
     "planning": 479,
     "prototypes": 1129,
     "serve": 1067,
-    "statement": 1050,
+    "statement": 1052,
     "training": 877,
 }
 
