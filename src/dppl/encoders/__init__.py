@@ -5,7 +5,7 @@ bit; `dppl.encoders.fixed` says how.
 """
 
 from dppl.encoders.catalogue import PRESETS, list_encoders
-from dppl.encoders.encoder import Encoder, Fingerprint
+from dppl.encoders.fixed import Encoder, Fingerprint
 from dppl.encoders.load import load_encoder
 
 __all__ = ["PRESETS", "Encoder", "Fingerprint", "list_encoders", "load_encoder"]

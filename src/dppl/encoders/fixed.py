@@ -24,18 +24,61 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl import _validate
-from dppl.encoders.encoder import Encoder, Fingerprint
+from dppl._fingerprint import Fingerprint as Fingerprint
 from dppl.errors import InputError, ParameterError
 
 _ROUNDING = {"float32": 1e-4, "float16": 1e-2}  # it moves a row by no larger part of its largest coordinate
 _TINY = np.finfo(np.float32).tiny
 _MAX_WORKERS = 16  # each holds the activations of one batch
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """A frozen public encoder.
+
+    Attributes
+    ----------
+    modality : str
+        ``"image"`` or ``"text"``.
+    dimension : int
+        Length of an embedding.
+    batch_rows : int
+        Images that are computed at once; of texts, that many of 16 tokens, and of longer ones in proportion fewer.
+    window : int
+        Number of items that keep all processors busy in one call; no embedding depends on it.
+    fingerprint : Fingerprint
+    """
+
+    modality: str
+    dimension: int
+    batch_rows: int
+    window: int
+    fingerprint: Fingerprint
+
+    def prepare(self, item: Any) -> Any:
+        """Turn one decoded RGB image of Pillow, or one str, into the model's input for it; threads may do this."""
+
+    def encode_prepared(
+        self, batch: Sequence[Any], progress: Callable[[int], object] | None = None
+    ) -> NDArray[np.float32]:
+        """Return the embeddings, shape (len(batch), dimension), of what `prepare` returned.
+
+        Parameters
+        ----------
+        batch : sequence
+            What `prepare` returned, an item a record.
+        progress : callable, default=None
+            Called with the number of rows that were finished since the last call.
+        """
+
+    def encode(self, batch: Sequence[Any]) -> NDArray[np.float32]:
+        """Return the embeddings, shape (len(batch), dimension), of images or texts."""
 
 
 @dataclass(kw_only=True)

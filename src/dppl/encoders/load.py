@@ -12,8 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from dppl import _validate
 from dppl.encoders.catalogue import PRESETS
-from dppl.encoders.encoder import Encoder
-from dppl.encoders.fixed import FixedShapeEncoder
+from dppl.encoders.fixed import Encoder, FixedShapeEncoder
 from dppl.errors import InputError, ParameterError
 
 # The module of each scheme, and the function that loads.

@@ -47,6 +47,8 @@ _ASSUMPTIONS = (
 class Training:
     """DP-SGD [1] on chosen weights of a module, settled from public values before a private record is read.
 
+    `Recipe` checks rates, clip, momentum and block.
+
     In each step every record takes part with the same probability (Poisson sampling by fair coins). Gradients of single
     records are clipped, over all trained weights jointly, and become integers; their sum is exact, and so is the
     noise. The weights move with momentum along a rate that warms up and falls as a cosine.
@@ -78,13 +80,7 @@ class Training:
         self.budget = checked_budget(self.budget)
         if self.budget.is_zero:
             raise BudgetError(f"{self.budget} lets nothing be released, so there is nothing to train.")
-        _validate.positive_integer(steps=self.steps, block=self.block)
-        _validate.positive(batch_size=self.batch_size, clip=self.clip)
-        _validate.probability(sampling_rate=self.sampling_rate)
-        if self.momentum != 0:
-            _validate.open_unit(momentum=self.momentum)
-        if self.warmup_steps != 0:
-            _validate.positive_integer(warmup_steps=self.warmup_steps)
+        _validate.positive(batch_size=self.batch_size)
         released = fit_for_release(self.random_state)
         self.selection = dict(self.selection)
         sizes = {name: weight.numel() for name, weight in self.module.named_parameters()}
@@ -98,8 +94,6 @@ class Training:
         refuse(self.module, self.selection)
         if not isinstance(self.learning_rate, Mapping):
             self.learning_rate = dict.fromkeys(self.selection, self.learning_rate)
-        for rate in self.learning_rate.values():
-            _validate.positive(learning_rate=rate)
 
         self.gradients = NetworkGradients(
             self.module,
