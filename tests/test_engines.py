@@ -532,10 +532,10 @@ def test_rows_are_kept_from_pass_to_pass_and_of_no_other_fit(folder, monkeypatch
 def test_what_does_not_fit_is_read_again(folder, monkeypatch):
     monkeypatch.setattr(sums, "_CACHE_BYTES", 250 * DIM)
     held = []
-    read = sums.PartReader._read
+    read = sums.reading.checked_inputs
     monkeypatch.setattr(
-        sums.PartReader,
-        "_read",
+        sums.reading,
+        "checked_inputs",
         lambda *a, **k: (
             held.append(sum(len(one.codes) * one.rows.shape[1] for one in sums._CACHE.values())) or read(*a, **k)
         ),
