@@ -25,7 +25,7 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool 
 
     The bytes reach the disk before they take the name. Whatever ends the block early, or the process, leaves `path` as
     it was. On Linux the bytes have no name at all until they are complete, so even a killed process leaves no part
-    behind (when overwriting, at worst a complete copy under a hidden name, for a private file that of `part_of`).
+    behind (when overwriting, at worst a complete copy under a hidden name, for a private file the name of `part_of`).
     """
     path = Path(path)
     if not path.parent.is_dir():
@@ -73,7 +73,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite:
 
 @contextlib.contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Let an error name the file that was asked for: that of a part that is gone by now would tell nobody anything."""
+    """Let an error name the file that was asked for: the name of a part that is gone by now would help nobody."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The name of an encoder: everything that decides what it computes. It stands in tables and model files."""
+"""The name of an encoder: everything that decides what it computes. It is in tables and model files."""
 
 from __future__ import annotations
 

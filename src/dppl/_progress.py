@@ -32,7 +32,7 @@ def hidden() -> Iterator[None]:
 def progress(
     what: str, total: int | Callable[[], int] | None = None, *, delay: float = 0.0
 ) -> Iterator[Callable[..., None]]:
-    """Show that work is going on and, with a total, how far it is; yields what is told how many more units are done.
+    """Show that work is going on and, with a total, how far it is; yields what takes how many more units are done.
 
     `what` must say nothing about private data. `total` is asked, if it is a function, only where somebody watches.
     Nothing shows before `delay` seconds.

@@ -27,14 +27,14 @@ probability = partial(_numbers, "be above 0 and at most 1", lambda value: 0 < va
 
 
 def positive_integer(**named: object) -> None:
-    """Refuse what is not an integer of at least 1."""
+    """Accept only an integer of at least 1."""
     for name, value in named.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
             raise ParameterError(f"must be an integer of at least 1; got {value!r}.", parameter=name)
 
 
 def one_of(options: Collection[str], **named: object) -> None:
-    """Refuse what is not among `options`."""
+    """Accept only one of `options`."""
     for name, value in named.items():
         if not isinstance(value, str) or value not in options:
             allowed = ", ".join(repr(option) for option in options)

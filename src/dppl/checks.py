@@ -1,4 +1,4 @@
-"""What the owner of private records is told of them before a fit, and nobody else: no guarantee protects it."""
+"""What the owner of private records sees of them before a fit, and nobody else: no guarantee protects it."""
 
 from __future__ import annotations
 

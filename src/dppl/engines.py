@@ -33,7 +33,7 @@ Value = TypeVar("Value")
 
 # Tasks that wait or run for each core: enough to keep it busy while the driver adds.
 _TASKS_PER_CORE = 2
-# How often a task is begun anew after its process or machine died.
+# How often a task is started over after its process or machine died.
 _RETRIES = 5
 _SEES_SUMS = (
     "the machines of the cluster, which read the private records and saw sums and scores of them before noise was "

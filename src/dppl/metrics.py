@@ -74,7 +74,7 @@ def class_accuracies(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -
 def confusions(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> list[tuple[Any, Any, int]]:
     """Return which classes are taken for which others, and how many records that happens to, the most first.
 
-    Records of classes not in `classes` are left out; of equally frequent pairs, the first in their order comes first.
+    Records of classes not in `classes` are skipped; of equally frequent pairs, the first in their order comes first.
 
     >>> confusions(["a", "b", "b", "b"], ["a", "a", "c", "c"], ["a", "b", "c"])
     [('b', 'c', 2), ('b', 'a', 1)]
@@ -101,7 +101,7 @@ def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) 
 def calibration_error(y_true: ArrayLike, probabilities: ArrayLike, classes: ArrayLike, n_bins: int = 15) -> float:
     """Return the expected calibration error of the largest probability, with classes weighing alike.
 
-    A label outside `classes`, those of the columns, is one that is never predicted.
+    A label outside `classes`, the classes of the columns, is one that is never predicted.
 
     Records are put in bins of equal width by the largest of their probabilities. The error is the sum over bins of
     their weight times the difference of accuracy and mean confidence. Each record weighs one over the number of records
@@ -162,7 +162,7 @@ def minority_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) 
 def person_accuracies(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike) -> Float:
     """Return the accuracy on the records of each person; its mean counts every person once, whatever their records.
 
-    Persons come in the order in which ids first occur; each missing id is a person of its own, and messages show no id.
+    Persons come in the order in which ids first occur; each missing id is a separate person, and messages show no id.
 
     A majority vote of a person's predictions is not what this is: a person may have records of several classes.
 
@@ -179,8 +179,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Compare predictions with labels, over all records and class by class; return what `dppl evaluate --json` prints.
 
-    A label outside `classes`, which are those of the model, counts as a wrong prediction in the accuracy; means over
-    classes leave it out. A prediction of None is of a record that cannot be used, which is counted alone. `groups` are
+    A label outside `classes`, which are the model's, counts as a wrong prediction in the accuracy; means over
+    classes omit it. A prediction of None is of a record that cannot be used, which is counted alone. `groups` are
     ids of persons, for the mean over persons of their share of right records.
     """
     usable = [place for place, label in enumerate(y_pred) if label is not None]
@@ -239,7 +239,7 @@ def difference_error(values: Sequence[float], others: Sequence[float]) -> float 
 
 
 def is_ahead(values: Sequence[float], others: Sequence[float]) -> bool:
-    """Tell whether one mean is above another by more than two standard errors of their difference.
+    """Return whether one mean is above another by more than two standard errors of their difference.
 
     Runs of one seed share their records, which mostly makes the true error of the difference smaller.
 

@@ -46,7 +46,7 @@ class Predictions:
         return replace(self, labels=labels)
 
     def content(self, suffix: str, *, proba: bool = False, top: int = 0) -> bytes:
-        """Return the file that ends in `suffix`, with all probabilities or those of the `top` likeliest classes."""
+        """Return the file that ends in `suffix`, with the probabilities of all or of the `top` likeliest classes."""
         columns: dict[str, list[Any]] = {} if self.ids is None else {"id": list(self.ids)}
         columns["label"] = self.labels
         if top and self.probabilities is not None:
@@ -105,7 +105,7 @@ def load_predictor(
 def _classified(model: EmbeddingClassifier, rows: Any, shares: Shares | None) -> Predictions:
     """Predict rows, with probabilities if `shares` of the classes are named.
 
-    For shares of the data, labels are the likeliest classes, and not those of the balanced decision.
+    For shares of the data, labels are the likeliest classes, and not the labels of the balanced decision.
     """
     from dppl.estimators.released import labels_of
 

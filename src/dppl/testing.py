@@ -1,4 +1,4 @@
-"""Check a method of one's own: that it learns from noisy answers alone, and that these cost what is stated."""
+"""Check a new method: that it learns from noisy answers alone, and that these cost what is stated."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def check_private(estimator: Estimator, X: Any, y: Any) -> Estimator:
     ------
     AssertionError
         If a fit on no records at all, which gets the answers of a fit on these, releases anything else; if the
-        statement is not that of the declared measurements; or if it promises more than the budget.
+        statement is not the statement of the declared measurements; or if it promises more than the budget.
     MeasurementError
         If it asks for what it has not declared, or more often.
     """

@@ -55,7 +55,7 @@ class Audit(Budget):
     json: bool = flag("Print JSON.")
 
     def run(self) -> None:
-        """Measure and print; a violation has an exit code of its own."""
+        """Measure and print; a violation has a separate exit code."""
         from dppl.audit import audit, worst_case
 
         # With mu, delta is no part of the budget.

@@ -31,8 +31,8 @@ class Embed(Records, Labels, Persons, Device):
     Writes a folder of Parquet shards for `dppl fit`. After an interruption the
     same command continues, and the result is the same, byte for byte.
 
-    Records that cannot be used (damaged or huge images, empty texts) are left
-    out and listed in TABLE.report.jsonl. The table and the report are as private
+    Records that cannot be used (damaged or huge images, empty texts) are
+    skipped and listed in TABLE.report.jsonl. The table and the report are as private
     as the records: they stay with their owner, and no guarantee protects them.
 
     For example:

@@ -27,12 +27,12 @@ class Evaluate(OnModel, Labels, Persons):
     with records; guessing gets 1 / number of classes, and classes that get no
     more are named. Minority accuracy is that mean over the smallest 25 % of
     them, if sizes differ. In the accuracy a label that the model does not know
-    counts as a wrong prediction; the means over classes leave it out. Records
-    that cannot be used are counted, and left out of all figures.
+    counts as a wrong prediction; the means over classes omit it. Records
+    that cannot be used are counted, and enter no figure.
 
     With --groups, the accuracy per person is the mean over persons of the share
     of their records that is right: each person counts once. A missing id is a
-    person of its own.
+    separate person.
 
     --json also has all confusions, the most frequent first; a page of `dppl
     show --results` draws them.

@@ -34,9 +34,9 @@ class Finetune(Training, Device):
     same.
 
     After an interruption the same command continues with the next step; the
-    step that was interrupted counts. With random_state it begins anew.
+    step that was interrupted counts. With random_state it starts over.
     Prepared images and the checkpoint are kept in MODEL.work until the model is
-    saved. Records that cannot be used are left out and listed in
+    saved. Records that cannot be used are skipped and listed in
     MODEL.private.jsonl, for the owner of the data only. How many they are is
     private, and shown nowhere: type `dppl check` with the same data first.
     Labels are compared with --classes before any image is prepared.
@@ -134,7 +134,7 @@ def _watch(stage: Source | Guarantee) -> Iterator[Callable[[int], object]]:
     with progress("training", release.times) as advance:
 
         def reach(step: int) -> None:
-            # The training says how many steps are done, those of an earlier run among them.
+            # The training says how many steps are done, including an earlier run.
             nonlocal done
             advance(step - done)
             done = step

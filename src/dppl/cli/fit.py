@@ -26,7 +26,7 @@ class Fit(Fitting, Persons, Method, Where):
     r"""Train a private classifier and save it as one file that may be published.
 
     The classes come from a public file. What is printed depends only on
-    public inputs and on what is released. Rows that cannot be used are left out
+    public inputs and on what is released. Rows that cannot be used are skipped
     without a word, even if they are all: type `dppl check` with the same table
     first.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _FILE = "SQLite file, or a database URL (postgresql+psycopg://...)."
 _ADDS = " (squares of mu add, not epsilons)"
-_DIGITS = 12  # of a hash, to tell files apart
+_DIGITS = 12  # of a hash, to distinguish files
 
 
 @request("dataset", "epsilon", "delta", "mu", "adjacency")

@@ -1,7 +1,7 @@
 """The app `dppl`, and the one place where failures become a line on stderr and an exit code.
 
-No exception reaches the user as a traceback, because tracebacks can show private values; with DPPL_DEBUG=1 those of
-bugs do. Python warnings are not shown either: whether one appears may depend on private records.
+No exception reaches the user as a traceback, because tracebacks can show private values; with DPPL_DEBUG=1 bugs
+show theirs. Python warnings are not shown either: whether one appears may depend on private records.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _end(number: int, _: object) -> None:
 
 
 class _Commands(Commands):
-    """The group of commands, with our own way to fail in place of typer's."""
+    """The group of commands, with our own way to fail instead of typer's."""
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:
         """Run the command line `args` and exit."""

@@ -85,7 +85,7 @@ class Predict(OnModel, Where):
     Predictions cost no further budget. For a table, stdout gets one label per
     line. Images and texts are embedded with the encoder that the model names;
     the output, on stdout too, is CSV with the id and label of each. Columns are
-    those that `dppl train` was told of, unless options name others. What cannot
+    the columns of `dppl train`, unless options name others. What cannot
     be used gets an empty label, and a note says where it is.
 
     Labels and probabilities are for classes that are equally frequent, which

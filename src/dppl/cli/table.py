@@ -25,12 +25,12 @@ class Table:
     occur are private, a new file is as private as the table, and no guarantee
     protects them.
 
-    int8 rows are those of the lattice, a quarter of the size of float32; only
+    int8 rows are lattice rows, a quarter of the size of float32; only
     their directions can be recovered. --rows lattice writes them as bytes, which
     are read as fast as memory is copied. Fits without centre, pool or rotation
     release the same bits from them; others take them as directions.
     .npz and .npy keep neither ids nor the encoder's name, which is compared
-    with that of a model.
+    with a model's encoder.
 
     For example:
 

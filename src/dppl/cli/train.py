@@ -72,7 +72,7 @@ class Train(Training, Persons, Method, Device):
     Does what `dppl embed` and `dppl fit` do, one after the other. After an
     interruption the same command continues where it stopped; embeddings are
     kept in MODEL.work until the model is saved. Records that cannot be used
-    are left out and listed in MODEL.private.jsonl, for the owner of the data
+    are skipped and listed in MODEL.private.jsonl, for the owner of the data
     only. How many they are is private, and shown nowhere: type `dppl check` with
     the same data first. Labels are compared with --classes before anything is
     embedded.

@@ -135,8 +135,8 @@ class ContinualClassifier(EmbeddingClassifier):
         Raises
         ------
         ParameterError, BudgetError, BudgetExceeded, InputError, UnknownLabelError, EngineError
-            As `fit`; also if a parameter is not what it was in earlier tasks, or `state` is not that
-            of this model.
+            As `fit`; also if a parameter is not what it was in earlier tasks, or `state` belongs to
+            another model.
         """
         self.check_parameters()
         # A copy, so that another thread that learns a task meanwhile changes nothing that is read here.
@@ -227,7 +227,7 @@ def of_stream(guarantee: Guarantee, relation: Relation, tasks: str) -> Guarantee
     """Return the guarantee of one task with what the statement of a stream adds."""
     usual = guarantee.not_covered
     if tasks == "overlapping":
-        usual = tuple(item for item in usual if not item.startswith(SEVERAL_RECORDS))  # but for those in one task
+        usual = tuple(item for item in usual if not item.startswith(SEVERAL_RECORDS))  # except several in one task
     return replace(
         guarantee,
         unit=relation.unit,
@@ -239,7 +239,7 @@ def of_stream(guarantee: Guarantee, relation: Relation, tasks: str) -> Guarantee
 
 
 def of_tasks(guarantee: Guarantee, n_tasks: int, tasks: str) -> Guarantee:
-    """Return the guarantee of a number of tasks from that of one."""
+    """Return the guarantee of a number of tasks from the guarantee of one."""
     if tasks == "disjoint" or n_tasks == 1:
         return guarantee
     releases = tuple(release.repeated(n_tasks) for release in guarantee.releases)
@@ -272,7 +272,7 @@ def codes_of_task(task_classes: ArrayLike | None, classes: NDArray[Any]) -> Code
 
 
 def check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
-    """Refuse a task whose statement could not stand for the earlier ones, such as those of a search."""
+    """Refuse a task whose statement could not cover the earlier ones, such as the statement of a search."""
     # What else earlier tasks rest on, such as a cluster, the stream rests on from there on.
     shared = replace(earlier, assumptions=tuple(one for one in later.assumptions if one in earlier.assumptions))
     for name in ("budget", "adjacency", "neighbours", "unit", "exact", "releases", "assumptions"):
@@ -284,7 +284,7 @@ def check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
 
 
 def combined(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
-    """Return `later`, whose costs are those of so many tasks, with all else that the earlier ones say."""
+    """Return `later`, whose costs are for so many tasks, with all else that the earlier ones say."""
     entries = [entry for entry in (earlier.ledger_entry, later.ledger_entry) if entry is not None]
     unpaid = [_UNPAID] if len(entries) == 1 else []
     return replace(

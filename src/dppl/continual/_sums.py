@@ -1,7 +1,7 @@
 """What a stream has released so far: noisy class sums, added up over tasks, and which of them hold records.
 
 A sum over records of a class is long; one of noise has a squared norm of about dim times the noise variance. With x the
-ratio of the two, the largest likelihood of a Gaussian signal of any variance exceeds that of none by the factor
+ratio of the two, the largest likelihood of a Gaussian signal of any variance exceeds the one of none by the factor
 exp(dim/2·(x - 1 - ln x)) for x > 1, and by 1 otherwise. One is taken off its logarithm for the fitted variance (Akaike
 1974), so that the evidence of noise does not add up over many tasks. All of it follows from released values and the
 public noise alone, and may be published.

@@ -59,7 +59,7 @@ class Axes:
 class ContinualDiscriminant(ContinualPrototypes):
     r"""A linear discriminant, of noisy class sums that arrive task after task.
 
-    It releases what `ContinualPrototypes` releases, of rows minus the public mean, and makes more of it, at no further
+    It releases what `ContinualPrototypes` releases, of rows minus the public mean, and uses it better, at no further
     cost: public rows tell along which axes classes may differ and how records scatter within classes, and sums are
     divided by their lengths without noise, so that classes with few records are not drowned by those with many. Give it
     public rows: without any, lengths are all that helps (docs/continual.md).
@@ -86,7 +86,7 @@ class ContinualDiscriminant(ContinualPrototypes):
     hold, in every task; all else is computed from these and from `public`. Sensitivity: s in L2 over all sums of
     disjoint tasks, where s = 127·√dim/4 lattice steps. Public inputs: `classes`, `task_classes`, the boundaries and the
     order of tasks, `public`, all parameters, `n_features`. Not covered: records or persons in several disjoint tasks;
-    boundaries set by private counts; leaving out a task because it is empty; choice of parameters by private data,
+    boundaries set by private counts; skipping a task because it is empty; choice of parameters by private data,
     timing, a changed label (two steps); with correlated noise, who reads the file of the state.
 
     References
@@ -117,7 +117,7 @@ class ContinualDiscriminant(ContinualPrototypes):
 
     def _lattice(self, n_features: int, public: RowSource | None) -> Lattice:
         if public is None:
-            # Nothing tells whether the encoder has huge coordinates, which rounding would cut off.
+            # Nothing shows whether the encoder has huge coordinates, which rounding would cut off.
             return Lattice(n_features, rotation=ROTATION)
         return super()._lattice(n_features, public)
 

@@ -60,7 +60,7 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     coef_ : ndarray of shape (n_classes, n_tasks, dim), float64
         Weights of the heads, in the order of `classes_` and of tasks. Safe to publish.
     intercepts_ : ndarray of shape (n_classes, n_tasks), float64, or None
-        Those of heads of `SoftmaxPrototypes`. Safe to publish.
+        The centres of heads of `SoftmaxPrototypes`. Safe to publish.
     centers_ : ndarray of shape (dim, n_tasks), float64, or None
         What each head of `SoftmaxPrototypes` subtracts from unit rows. Safe to publish.
     allowed_ : ndarray of shape (n_classes, n_tasks), bool
@@ -72,10 +72,10 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     multiplications; `ContinualPrototypes` needs neither more memory nor more time for more tasks.
 
     **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: for every task
-    what the method of its head releases, at the full budget; all models in between may be published. Sensitivity: that
-    of one head, as its class says, since a record is in one task and reaches no other head. Public inputs: `classes`,
+    what the method of its head releases, at the full budget; all models in between may be published. Sensitivity: as
+    for one head, as its class says, since a record is in one task and reaches no other head. Public inputs: `classes`,
     `task_classes`, the boundaries and the order of tasks, all parameters, `public`, `n_features`. Not covered:
-    records or persons in several tasks, whose costs add up; boundaries set by private counts; leaving out a task
+    records or persons in several tasks, whose costs add up; boundaries set by private counts; skipping a task
     because it is empty; choice of parameters by private data, timing, a changed label (two steps).
 
     References
@@ -128,7 +128,7 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
         }
 
     def learn(self, measure: Measure, setting: Setting) -> None:
-        """Fit a head for the task, and keep those of earlier ones."""
+        """Fit a head for the task, and keep the heads of earlier ones."""
         head, task = self._new_head(), setting.task
         head.classes_, head.lattice_ = setting.classes, setting.lattice
         head.learn(measure, setting)
@@ -181,7 +181,7 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
 def normalised(coef: Float) -> Float:
     """Return the weights of a head, of shape (n_classes, dim), centred over classes and of length √dim.
 
-    Those of noise then give unit rows logits of variance 1, since such a cosine has a variance of 1/dim.
+    Weights of noise then give unit rows logits of variance 1, since such a cosine has a variance of 1/dim.
     """
     return math.sqrt(coef.shape[1]) * unit_directions(coef - coef.mean(axis=0)).astype(np.float64)
 

@@ -38,7 +38,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
 
     Each `partial_fit` is one task. It releases noisy sums as `MeanPrototypes` does, and the model keeps nothing else of
     the records; the prototypes are computed from the sums of all tasks so far. With one task and independent noise the
-    model is that of `MeanPrototypes`, bit for bit.
+    model is the model of `MeanPrototypes`, bit for bit.
 
     Parameters
     ----------
@@ -68,12 +68,12 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
     record to one task, or remove it from one; of overlapping tasks, do so in any number of them. Released: a noisy sum
     for every class that a task may hold, in every task; all models in between may be published. Sensitivity: s in L2
     over the sums of one task, where s = 127·√dim/4 lattice steps; a record touches one class of one task, so over all
-    sums of disjoint tasks it is s as well. After T overlapping tasks mu is √T times that of one. With correlated noise
+    sums of disjoint tasks it is s as well. After T overlapping tasks mu is √T times as large. With correlated noise
     every task releases, for every class, one row of weighted sums of the tasks so far, and the sensitivity over all
     rows is s times the largest norm of a column of the public integer matrix of weights. Public inputs: `classes`,
     `task_classes`, the boundaries and the order of tasks, all parameters, `public`, `n_features`.
     Not covered: records or persons in several disjoint tasks, whose costs add up, or several times in one; boundaries
-    set by private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a
+    set by private counts; skipping a task because it is empty; choice of parameters by private data, timing, a
     changed label (two steps); with correlated noise, who reads the file of the state.
 
     References
@@ -173,7 +173,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         return () if self.noise == "independent" else (_STATE,)
 
     def learn(self, measure: Measure, setting: Setting) -> None:
-        """Ask for the sums of the task, and add them to those of earlier ones."""
+        """Ask for the sums of the task, and add them to the sums of earlier ones."""
         task, n_classes, scale = setting.task, setting.n_classes, measure.unit("sums")
         before = task.earlier.released_ if task.earlier else ReleasedSums.none(n_classes, setting.lattice.dim)
         if self.noise != "independent":

@@ -82,7 +82,7 @@ class Entry(NamedTuple):
 
 
 def list_encoders() -> list[Entry]:
-    """Return the encoders that `load_encoder` knows, those with names of their own first.
+    """Return the encoders that `load_encoder` knows, the named ones first.
 
     Examples
     --------

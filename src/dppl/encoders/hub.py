@@ -35,7 +35,7 @@ def model_folder(name: str, revision: str | None, extra: str) -> Path:
 
 
 def files_digest(folder: Path, names: Iterable[str]) -> str | None:
-    """Return the SHA-256 of names and contents of those of the files that exist; None if there are none."""
+    """Return the SHA-256 of names and contents of the files that exist; None if there are none."""
     whole = hashlib.sha256()
     there = [name for name in names if (folder / name).is_file()]
     for name in there:
@@ -45,7 +45,7 @@ def files_digest(folder: Path, names: Iterable[str]) -> str | None:
 
 
 def preprocessing_digest(folder: Path, tokenizer: Any = None) -> str:
-    """Return the SHA-256 of the files that decide how inputs are prepared: those of a tokenizer, or of images.
+    """Return the SHA-256 of the files that decide how inputs are prepared: of a tokenizer, or of images.
 
     Without such files nothing would distinguish this preprocessing from others, so that is refused.
     """

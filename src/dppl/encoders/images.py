@@ -105,7 +105,7 @@ class ImageAdapter(Adapter):
         self._form = _form(prepare(pattern(0)))
         forms = {self._form}
         for size in _FORMS:
-            with suppress(Exception):  # an image that cannot be prepared is left out, whatever its form
+            with suppress(Exception):  # an image that cannot be prepared is skipped, whatever its form
                 forms.add(_form(prepare(pattern(0, *size))))
         if len(forms) > 1:
             raise ParameterError(

@@ -125,7 +125,7 @@ class Source:
 
 
 def parse(uri: str, schemes: Collection[str], forms: str) -> tuple[str, Source]:
-    """Split a URI, or that of a preset, into one of some schemes and its source; `forms` is for the message."""
+    """Split a URI, or the URI of a preset, into one of some schemes and its source; `forms` is for the message."""
     place, _, query = (PRESETS[uri].uri if uri in PRESETS else uri).partition("?")
     scheme, _, name = place.partition(":")
     if scheme not in schemes or bool(name) == (scheme in _NAMELESS):

@@ -11,7 +11,7 @@ texts::
 
     {"modality": "text", "tokenizer": "tokenizer.json", "max_tokens": 256, "pooling": "mean"}
 
-where the tokenizer is a file of the library tokenizers, beside the model; the inputs are of ``input_ids``,
+where the tokenizer is a file of the library tokenizers, next to the model; the inputs are of ``input_ids``,
 ``attention_mask`` and ``token_type_ids`` those that the model has. ``pad_id`` is the token to pad with (default 0).
 Both may name an ``output`` (default: the first) and a ``pooling``: ``mean``, ``cls``, or ``none`` (default) for an
 output that is one row per example already.
@@ -39,7 +39,7 @@ from dppl.encoders.load import Source
 from dppl.encoders.tokens import TextAdapter, Tokens
 from dppl.errors import InputError, ParameterError
 
-# Fields of a statement beside modality, output and pooling: required ones, and others.
+# Fields of a statement besides modality, output and pooling: required ones, and others.
 _FIELDS = {"image": (("size",), OPTIONS), "text": (("tokenizer", "max_tokens"), ("pad_id",))}
 _TYPES = {
     "tensor(float)": np.float32,
@@ -94,7 +94,7 @@ class _Model:
         threads.intra_op_num_threads = threads.inter_op_num_threads = 1  # so that their number changes nothing
         try:
             session = runtime.InferenceSession(str(path), threads, providers=[*gpu, "CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime has a family of errors of its own
+        except Exception as error:  # ONNX Runtime has its own family of errors
             raise InputError(
                 f"{path} is not a model that ONNX Runtime can open: {str(error).splitlines()[0]}"
             ) from None
@@ -152,7 +152,7 @@ def _only_rows(path: Path, rows: int | None) -> int | None:
     """Return the one number of rows that a model takes, if there is one.
 
     A dynamic quantisation takes its scale from the whole batch, so that one bright image would move all others; it gets
-    one row a batch. The names of operators stand in the file as they are.
+    one row a batch. The names of operators are in the file as they are.
     """
     if b"DynamicQuantize" not in path.read_bytes():
         return rows
@@ -203,6 +203,6 @@ def _texts(path: Path, options: dict[str, Any], shared: dict[str, Any]) -> TextA
     row = {"input_ids": np.full(2, last), "token_type_ids": np.zeros(2, np.int64)}
     try:
         adapter.forward([row] * (adapter.only_rows or 1), adapter.shape_of(row))
-    except Exception:  # ONNX Runtime has a family of errors of its own
+    except Exception:  # ONNX Runtime has its own family of errors
         raise ParameterError(f"the tokenizer has tokens up to number {last}, which {path.name} cannot take.") from None
     return adapter

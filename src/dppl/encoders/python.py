@@ -2,7 +2,7 @@
 
 MODULE is a name that Python can import or a ``.py`` file, FUNCTION takes nothing and returns a module for images of
 shape (n, 3, size, size), and WEIGHTS is a safetensors file of its parameters. ``size`` is required; ``crop_pct``,
-``crop_mode``, ``interpolation``, ``mean`` and ``std`` are those of `Preprocessing`.
+``crop_mode``, ``interpolation``, ``mean`` and ``std`` are as in `Preprocessing`.
 
 As an encoder the network is without its last linear layer: an embedding is what that layer would see. A network that
 has no linear layer is taken whole.
@@ -49,7 +49,7 @@ def build(source: Source) -> ImageModel:
     load_file = importlib.import_module("safetensors.torch").load_file
     try:
         module.load_state_dict(load_file(weights))
-    except Exception as error:  # safetensors and torch have errors of their own for a file that is something else
+    except Exception as error:  # safetensors and torch have their own errors for a file that is something else
         raise InputError(
             f"{weights} does not hold the weights of the network that {place}:{function} makes; it must be a "
             f"safetensors file of its state_dict: {' '.join(str(error).split())[:200]}"

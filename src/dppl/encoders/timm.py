@@ -1,8 +1,8 @@
 """``timm:NAME[@CHECKPOINT]``: image models of timm (PyTorch Image Models), the features before the classifier.
 
-The weights are those of the tag in NAME from the cache of the Hugging Face hub, or of CHECKPOINT: a file, or the name
+The weights belong to the tag in NAME from the cache of the Hugging Face hub, or to CHECKPOINT: a file, or the name
 of one in the folder where torch.hub keeps its downloads. A checkpoint must fill every parameter of the model; what it
-has beyond that (a classifier) is left out. Checkpoints of torchvision's vision transformers are understood too.
+has beyond that (a classifier) is skipped. Checkpoints of torchvision's vision transformers are understood too.
 
 Options ``size``, ``crop_pct``, ``crop_mode``, ``interpolation``, ``mean`` and ``std`` replace those that timm has for
 NAME; ``size`` also builds a model with a fixed input for that size.
@@ -95,7 +95,7 @@ def _fill(timm: Any, model: Any, path: Path) -> None:
                 state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
         convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
         missing = model.load_state_dict(convert(state, model) if convert else state, strict=False).missing_keys
-    except Exception as error:  # pickle, safetensors and torch have errors of their own for something else
+    except Exception as error:  # pickle, safetensors and torch have their own errors for something else
         raise InputError(f"{path} holds no weights for this model: {str(error).splitlines()[0]}") from None
     if missing:
         raise InputError(f"{path} holds no weights for this model: {missing[0]} and {len(missing) - 1} more miss.")

@@ -2,8 +2,8 @@
 
 A text of n tokens is computed in a batch padded to the next of the lengths 4, 6, 8, ..., 16, 20, ..., 32, 40, ..., 64,
 80, ... above n, cut at the model's limit. So the text alone decides the shape, and little is padded. That every row
-has at least one padding token matters: libraries leave out the attention mask, and compute another way, if it happens
-that no row of a batch has any. Rows at the limit itself have none, and a shape of their own.
+has at least one padding token matters: libraries omit the attention mask, and compute another way, if it happens
+that no row of a batch has any. Rows at the limit itself have none, and a separate shape.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TextAdapter(Adapter):
     modality: ClassVar[str] = "text"
     limit: int  # largest number of tokens; `prepare` cuts there
     padding: Mapping[str, int] = field(default_factory=dict)  # values to pad with, by name of the array; 0 for others
-    # Tokens for synthetic texts. Without it they are those of an English sentence, if the tokenizer knows them.
+    # Tokens for synthetic texts. Without it they come from an English sentence, if the tokenizer knows them.
     vocabulary: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def _shape(self, length: int) -> tuple[int, bool]:

@@ -4,7 +4,7 @@ NAME is a local folder or a model of the Hugging Face hub in its cache. Options 
 
 * ``pooling``: ``cls``, the first token, or ``mean``, over all tokens of a text or all tokens or places of an image. By
   default ``mean`` for texts and ``cls`` for images (``mean`` where the model has places and no tokens). Models of both
-  have a projection of their own instead.
+  have their own projection instead.
 * ``modality``: ``image`` or ``text`` for models of both; by default ``image``.
 * ``max_tokens``: where texts are cut; by default where the tokenizer says, or at the model's number of positions.
 * ``revision``: of the hub.
@@ -35,7 +35,7 @@ from dppl.encoders.tokens import TextAdapter, Tokens
 from dppl.errors import InputError, ParameterError
 
 _USUAL_LIMIT = 512
-# They read the last position, whatever stands there, and were trained on texts padded to the limit without a mask.
+# They read the last position, whatever is there, and were trained on texts padded to the limit without a mask.
 _PADDED = ("siglip", "siglip2")
 # How sentence-transformers has called the ways to pool, now and before.
 _POOLINGS = {"mean": "mean", "cls": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}

@@ -106,14 +106,14 @@ class EmbeddingClassifier(ReleasedClassifier):
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n_records, n_features)
-            Private embeddings, one row a record. Rows of NaN, infinity or only zeros are left out with their labels,
+            Private embeddings, one row a record. Rows of NaN, infinity or only zeros are skipped with their labels,
             silently; under replace-one they are rows of zeros, which count as records. A table in parts
             (`dppl.io.read_parts`) is for methods that read records through sums alone.
         y : array-like of shape (n_records,), default=None
             Private labels. None is for a table in parts, which holds its own.
         groups : array-like of shape (n_records,), default=None
             Private ids of the persons whose records these are. With them the guarantee is for a person with all of
-            their records (docs/persons.md). Ids are matched as labels are; a missing one is a person of its own.
+            their records (docs/persons.md). Ids are matched as labels are; a missing one is a separate person.
         ledger : Ledger, default=None
             Account of the data set, charged before any private value is read; if the fit stops then, the charge stays.
         partition : str, default=None
@@ -352,7 +352,7 @@ class EmbeddingClassifier(ReleasedClassifier):
 
 @parameters
 class Classifier(EmbeddingClassifier):
-    """A linear classifier that a method of one's own learns from noisy answers alone.
+    """A linear classifier that a new method learns from noisy answers alone.
 
     A method implements two functions. ``measurements(setting)`` declares what it will ask of the private records, as a
     dictionary of `dppl.kernel.Measurement`, from parameters and public values. ``learn(measure, setting)`` asks

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 _KEY = "dppl"
 _FINETUNED = "dppl_finetune"  # the key of `dppl.finetune.model_file`
-# Parameters that have a place of their own, are needed by `fit` only, or would undo the noise (a seed).
+# Parameters that have a separate place, are needed by `fit` only, or would undo the noise (a seed).
 _UNSAVED = {"budget", "classes", "lattice", "random_state"}
 
 
@@ -158,7 +158,7 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
         parameters["lattice"] = None if options == LatticeOptions() else options
     elif lattice.rotation not in (None, ROTATION) or lattice.pool != 1:
         raise Misfit("its map is not one of its method")
-    # Where the costs of tasks add up, the guarantee is that of all, and the parameter what each may spend.
+    # Where the costs of tasks add up, the guarantee is for all, and the parameter what each may spend.
     budget = budget_from_dict(fields["task_budget"]) if "task_budget" in fields else guarantee.budget
     model: EmbeddingClassifier = estimator(budget, classes, **parameters)
     model.check_parameters()

@@ -104,7 +104,7 @@ class PersonsParameter:
     Parameters
     ----------
     max_classes_per_person : int, default=None
-        In how many classes a person counts at most, in a fit with ids of persons: those of most of their rows. None is
+        In how many classes a person counts at most, in a fit with ids of persons: the commonest. None is
         all for `SoftmaxPrototypes`, where their number costs nothing, and 1 elsewhere. More than 1 means more noise
         there: by the square root of the number where classes are released separately (class
         sums), and else by the number.

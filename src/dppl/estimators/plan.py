@@ -43,7 +43,7 @@ _RECORDS = "number of records"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """A task of a stream, all of it public or released; any other fit is the only task of its own."""
+    """A task of a stream, all of it public or released; any other fit is its own only task."""
 
     earlier: Any  # the model of the earlier tasks; None for the first
     allowed: Codes  # positions of the classes that the task may hold, increasing
@@ -123,7 +123,7 @@ def seed_of(seed: int, task: int) -> int:
 
 
 def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: bool = False) -> Guarantee:
-    """Return what a guarantee for single records says where rows are those of persons.
+    """Return what a guarantee for single records says where rows are persons.
 
     A person counts in `max_classes` at most; None is 1, or all if persons are `whole`: their records enter one by one
     and weigh as much as one together. The guarantee must be for a record, under add-remove.

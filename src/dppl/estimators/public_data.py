@@ -171,7 +171,7 @@ def _examples(table: Any, source: RowSource, labels: Any, classes: NDArray[Any])
         wrong = labels.tolist()[int(np.flatnonzero(codes < 0)[0])]
         raise InputError(f"public.example_classes must be labels of the class list; {wrong!r} is not one.")
     texts = getattr(table, "texts", None)
-    if not isinstance(texts, tuple):  # those of a table are
+    if not isinstance(texts, tuple):  # texts of a table are
         return Examples(rows, codes)
     if len(texts) != len(codes):
         raise InputError("public.examples must have one text for each row, or no texts.")
@@ -190,7 +190,7 @@ def _check_texts(texts: Sequence[Any]) -> None:
 def check_lattice(X: Any, n_features: int, name: str) -> None:
     """Refuse a table of lattice rows that are not directions of embeddings, because of a centre, pooling or rotation.
 
-    Others serve every fit: one whose map is that of the table takes them as they are, any other as directions.
+    Others serve every fit: one with the map of the table takes them as they are, any other as directions.
     """
     given = stated(X, LATTICE)
     if given is not None and given != (plain := Lattice(n_features).name()):

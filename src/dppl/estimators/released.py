@@ -176,13 +176,13 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         Returns
         -------
         ndarray of shape (n, n_classes)
-            Columns in the order of `classes_`; rows sum to 1. For equal shares the largest is that of the predicted
+            Columns in the order of `classes_`; rows sum to 1. For equal shares the largest belongs to the predicted
             class, up to rounding.
 
         Raises
         ------
         InputError, ParameterError
-            As `decision_function`; also if `shares` are no frequencies, or those of the data were not released.
+            As `decision_function`; also if `shares` are no frequencies, or the shares of the data were not released.
         """
         offsets = self._log_shares(shares)
         return self._scores(X, unusable, partial(_probabilities, sharpness=self._sharpness(), offsets=offsets))
@@ -208,7 +208,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
 
     @abstractmethod
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
-        """Return dtype and shape of each released array, by its name: that of the attribute without the underscore."""
+        """Return dtype and shape of each released array, by its name, the attribute without the underscore."""
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         """Return the released arrays for the model file."""
@@ -273,12 +273,12 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         return result
 
     def _check_continues(self, X: Any) -> None:
-        """Refuse rows of another width, or by another encoder, than those of the fit."""
+        """Refuse rows of another width, or by another encoder, than the rows of the fit."""
         if isinstance(X, Parted):
             if X.n_features != self.n_features_in_:
                 raise InputError(f"X has {X.n_features} features, but the fit had {self.n_features_in_}.")
         else:
-            reading.as_rows(X)  # whose messages show nothing; those of scikit-learn show shapes
+            reading.as_rows(X)  # whose messages show nothing; scikit-learn's show shapes
             validate_data(self, X, reset=False, skip_check_array=True)
         check_encoder(X, getattr(self, "encoder_", None), "X")
 

@@ -87,12 +87,12 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     Notes
     -----
-    **Privacy.** Unit: one record. Relation: that of the estimator. Released: `best_estimator_`, `best_params_` and
+    **Privacy.** Unit: one record. Relation: the estimator's. Released: `best_estimator_`, `best_params_` and
     `best_score_`. Sensitivity: in L2, 1 of the number of right answers; the square root of 2 (2 under replace-one) of
-    the numbers of right answers and of records in each class; that of the fits is the estimator's own. A record is in
-    one part only, so a run costs what the dearer of fit and score does, and both get the same rho. Public inputs: those
-    of the estimator, `parameters` and all other parameters. Not covered: the running time, which tells the number of
-    runs, and with it the times of all files that are written after the search: that of the model, and that of the
+    the numbers of right answers and of records in each class; for the fits it is the estimator's. A record is in
+    one part only, so a run costs what the dearer of fit and score does, and both get the same rho. Public inputs: as
+    for the estimator, `parameters` and all other parameters. Not covered: the running time, which tells the number of
+    runs, and with it the times of all files that are written after the search: of the model, and of the
     ledger, in which the charge is marked as released. Who knows the number sees a release that costs as much as all
     runs together. So show such times to nobody: publish a copy of the model that was made later.
 
@@ -196,7 +196,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.guarantee_ = best.guarantee_ = charged_guarantee
         best.budget = budget
         if ledger is not None and entry is not None:
-            # The content of the ledger tells no time of this; that of its file does, and stands in `not_covered`.
+            # The content of the ledger reveals no time of this; the time of its file does, and is in `not_covered`.
             ledger.finish(entry, model_sha256=sha256(self.to_bytes()).hexdigest(), tell_time=False)
         return self
 

@@ -56,11 +56,11 @@ class NetworkGradients(OwnAnswer):
     that is added or removed moves the sum by R at most, if the rows of all others stay what they were.
 
     They do: the network sees each record alone (`vmap`), in blocks of a fixed shape. In blocks of more than one a
-    kernel may still round a record differently in other company, which the statement names; ``block=1`` rules it out.
+    kernel may still round a record differently in another batch, which the statement names; ``block=1`` rules it out.
 
-    With `sampling_rate` below 1 each ask sums over a new Poisson sample: a record is in it by 32 fair coins of its own.
+    With `sampling_rate` below 1 each ask sums over a new Poisson sample: a record is in it by 32 separate fair coins.
 
-    `clip` is the longest gradient that keeps its length; `shape` is that of one record, `integral` says that records
+    `clip` is the longest gradient that keeps its length; `shape` is a record's, `integral` says that records
     hold whole numbers. The module is copied.
     """
 
@@ -105,11 +105,11 @@ class NetworkGradients(OwnAnswer):
 
     @property
     def unit(self) -> float:
-        """That of a gradient of length 1."""
+        """The length of a gradient of length 1."""
         return RADIUS / self._clip
 
     def mechanism(self, budget: Budget, times: int, relation: str) -> RoundedGaussian | SampledGaussian:
-        """Return the noise; sums over samples have an accounting of their own."""
+        """Return the noise; sums over samples have their own accounting."""
         if relation != ADD_REMOVE:
             raise ParameterError("gradients of networks are accounted under add-remove only")
         if self.sampling_rate < 1:
@@ -177,7 +177,7 @@ class NetworkGradients(OwnAnswer):
         with exact_products(torch, self._device.type):
             with attention.sdpa_kernel(attention.SDPBackend.MATH):  # the fast kernels do not run under vmap
                 losses, inputs = torch.func.vmap(self._loss)(x, y, zeros)
-            # Losses are of one record each, so the gradient of their sum holds that of each record.
+            # Losses are of one record each, so the gradient of their sum holds the gradient of each record.
             slopes = torch.autograd.grad(losses.sum(), zeros)
             for layer, given, slope in zip(self._calls, inputs, slopes, strict=True):
                 for own, part in self._layer_gradients(layer, given.detach(), slope).items():
@@ -229,7 +229,7 @@ class NetworkGradients(OwnAnswer):
                 handle.remove()
 
     def _try(self, shape: tuple[int, ...]) -> None:
-        """Try synthetic records: gradients must be those of a plain backward pass, and nothing may be remembered."""
+        """Try synthetic records: gradients must be as in a plain backward pass, and nothing may be remembered."""
         torch = self._torch
         # A copy with moved weights: a new head of zeros would hide the layers below it.
         own, self.module = self.module, deepcopy(self.module)
@@ -276,7 +276,7 @@ class NetworkGradients(OwnAnswer):
             raise ValueError(f"layer {min(missing)!r} takes no part in its output")
 
     def _matches_backward(self, x: Any, y: Any) -> bool:
-        """Compare the gradient at one record with that of a plain backward pass."""
+        """Compare the gradient at one record with a plain backward pass."""
         rows = self.rows(x[None], y[None])
         weights = [self.module.get_submodule(layer).get_parameter(own) for layer, own in self._order]
         for weight in weights:
@@ -300,7 +300,7 @@ class PrivateRecords:
     labels: NDArray[Any]  # shape (n_records,)
     classes: NDArray[Any]  # the sorted public list
     unknown_labels: UnknownLabels | Literal["strict"] = "error"
-    recode: Callable[[Codes], Codes] | None = None  # makes other codes of those of the classes, each by itself
+    recode: Callable[[Codes], Codes] | None = None  # changes the codes of the classes, each by itself
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from dppl.kernel.reading import public_classes
 if TYPE_CHECKING:
     from dppl.finetune.sparse import SparseFinetuner
 
-# The statement is that of other models of this format.
+# The statement is as in other models of this format.
 _FORMAT, _KEY = 3, "dppl_finetune"
 # What decides which weights are trained and how records are taken, and the recipe; all public.
 _NUMBERS = ("sparsity", "batch_size", "sampling_rate", "epochs")

@@ -37,7 +37,7 @@ def select_weights(
         Which parts: all of the head, scale and shift of all normalisation layers, and the largest weights of all
         convolutions. ``("head", "norm")`` is FiLM.
     sparsity : float, default=0.01
-        Share of the convolutions' weights, above 0 and at most 1: those of largest magnitude over all convolutions
+        Share of the convolutions' weights, above 0 and at most 1: the largest in magnitude over all convolutions
         together, rounded to a whole number and at least one. Of equal ones the earlier counts as larger.
     head : str, default=None
         Name of the last linear layer, where it is not the one that the module holds last.
@@ -79,7 +79,7 @@ def select_weights(
 
 
 def check_module(module: Any) -> None:
-    """Refuse what is not a module of torch."""
+    """Accept only a module of torch."""
     if not isinstance(module, optional("torch", "torch", "torch").nn.Module):
         raise ParameterError(
             f"must be the public network, a torch.nn.Module; got a {type(module).__name__}.", parameter="module"
@@ -87,7 +87,7 @@ def check_module(module: Any) -> None:
 
 
 def head_of(module: Any, head: str | None = None) -> str:
-    """Return the name of the head: the one given, or that of the last linear layer."""
+    """Return the name of the head: the one given, or the last linear layer's."""
     check_module(module)
     torch = optional("torch", "torch", "torch")
     linear: list[str] = [name for name, layer in module.named_modules() if isinstance(layer, torch.nn.Linear)]

@@ -41,7 +41,7 @@ _RATE = 0.1  # 5,000 of 50,000 records, in section 5.8
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How weights move: a public choice, by default that of Luo, Wu, Adeli and Fei-Fei (CVPR 2021), section 5.8.
+    """How weights move: a public choice, by default as in Luo, Wu, Adeli and Fei-Fei (CVPR 2021), section 5.8.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Recipe:
         Over which the learning rate rises linearly; over all epochs it falls as a cosine.
     block : int, default=32
         Records that are computed at once. With 1 each is computed by itself, in more time; with more, kernels may round
-        a record differently in other company, as the statement says.
+        a record differently in another batch, as the statement says.
     """
 
     clip: float = 1.0
@@ -185,7 +185,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
     -----
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the sums of clipped gradients of all
     steps, from which `module_` follows. Sensitivity: the clipping norm, 2²² in steps of rounding, in L2 over all
-    trained weights jointly. With `sampling_rate` below 1 the cost is that of Gaussian sums over Poisson samples, by
+    trained weights jointly. With `sampling_rate` below 1 the cost is for Gaussian sums over Poisson samples, by
     privacy loss distributions, in (epsilon, delta) only; at 1 squares of mu add [2]_. Public inputs: `module`, from
     which the mask follows, `classes`, all parameters, the shape of a record. Not covered: choice of parameters,
     `sparsity` among them, by private data, timing, a changed label (two steps), whether a record stopped the training,

@@ -53,8 +53,8 @@ def train(
     Folder and options are as in `dppl.training.workflow.train`. `watch` is opened with the source while it is read,
     then with the guarantee, and is called with the number of steps that are done.
 
-    After an interruption the same call goes on where it stopped, unless the model has a seed: then the training begins
-    anew.
+    After an interruption the same call goes on where it stopped, unless the model has a seed: then the training starts
+    over.
     """
     if source.label_type is None:
         raise InputError("the records have no labels.")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dppl.kernel.privacy import Guarantee
 
-# Cosines times this are logits, where prototypes of unit length stand at right angles and noise is small.
+# Cosines times this are logits, where prototypes of unit length are orthogonal and noise is small.
 SHARPNESS = 20.0
 # Share of signal in sums at which noise takes about a third off the logits.
 _HALF_HIDDEN = 0.1

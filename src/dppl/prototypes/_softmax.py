@@ -26,7 +26,7 @@ Float = NDArray[np.float64]
 # With 12 to 30 gradients accuracy is the same within its error; fewer fit less at large budgets.
 STEPS = 16
 # While nothing is fitted, every residual is longer than this, and a shorter one loses signal and noise alike. Later
-# those of fitted records are shorter and go unclipped against half of the noise that clipping at 1 would need.
+# residuals of fitted records are shorter and go unclipped against half of the noise that clipping at 1 would need.
 CLIP = 0.5
 # Share of a step's velocity that the next one keeps.
 _MOMENTUM = 0.5
@@ -83,7 +83,7 @@ class Frame:
     def of(cls, public: RowSource | None, n_features: int) -> Self:
         """Fit the frame on public rows; without any, its axes are the coordinates and all alike."""
         if public is None:
-            # Nothing tells whether the encoder has huge coordinates, which rounding would cut off.
+            # Nothing shows whether the encoder has huge coordinates, which rounding would cut off.
             axes, center, spectrum = np.eye(n_features), np.zeros(n_features), np.full(n_features, 1 / n_features)
             return cls(axes, center, spectrum, ROTATION, rotate(axes, ROTATION).T)
         total, products, count = np.zeros(n_features), np.zeros((n_features, n_features)), 0
@@ -170,12 +170,12 @@ def shrunken_mean(total: Float, weight: float, center: Float, noise_std: float) 
 def intercepts(shortfalls: Float, noise_std: float, sizes: ClassSizes, mean_weights: Float) -> Float:
     r"""Return intercepts with which classes that weigh alike are predicted equally often, as far as noise shows it.
 
-    `shortfalls` are noisy sums of 1/C - p over records, those of a class weighing `ClassSizes.balancing`, with
+    `shortfalls` are noisy sums of 1/C - p over records, where records of a class weigh `ClassSizes.balancing`, with
     `noise_std` in each; `mean_weights` is what a record of each class weighed in the released mean.
 
     Divided by the records that each class then weighs, shortfalls are minus the gradient of the balanced softmax loss
     in the intercepts: 1 minus C times the share of predictions. They are believed as far as their squared length is
-    beyond that of their noise (James and Stein 1961, with more caution). Where the mean of two classes could not be
+    beyond their noise's (James and Stein 1961, with more caution). Where the mean of two classes could not be
     balanced, the boundary passes through the one that it leans to, which is predicted too seldom. That side is expected
     before any noise, so it is believed earlier, and the other later.
     """
@@ -296,8 +296,8 @@ class ExampleClassifier:
 class Trust:
     """What released values say of the examples."""
 
-    all_right: float  # probability that those of all classes are right, times the share of classes that have any
-    # shape (n_classes,); what is left of the probability that those of the class are right; 0 for classes without any
+    all_right: float  # probability that the examples of all classes are right, times the share of classes that have any
+    # shape (n_classes,); what is left of the probability that its examples are right; 0 for classes without any
     right: Float
 
     @classmethod

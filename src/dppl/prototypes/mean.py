@@ -36,8 +36,8 @@ class MeanPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
         ``"replace-one"`` reproduces DPPL-AAAI eq. (1): noisy means, twice the sensitivity, and class sizes taken as
         public.
     coinpress : {"dppl", "original"} or tuple of float, default=None
-        DPPL-v1's iterative means in place of sums, by the shares of the budget for each step: those of DPPL-v1,
-        (5, 7, 52)/64, those of CoinPress itself, (1, 1, 6)/8, or others. It needs ``adjacency="replace-one"``.
+        DPPL-v1's iterative means instead of sums, by the shares of the budget for each step: DPPL-v1's,
+        (5, 7, 52)/64, CoinPress's own, (1, 1, 6)/8, or others. It needs ``adjacency="replace-one"``.
 
     Attributes
     ----------

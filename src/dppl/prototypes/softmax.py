@@ -48,7 +48,7 @@ class SoftmaxPrototypes(PersonsParameter, Classifier):
     Public examples of the classes (of `public`; a description is one) are worth most where budgets are small and
     classes rare. The fit starts from a classifier of them as far as the first gradients, and a noisy count of the
     records that they classify rightly, bear them out, so that wrong ones cost little. With ``GaussianDP(0)`` nothing
-    private is read: the model is that of the examples alone.
+    private is read: the model is the model of the examples alone.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class SoftmaxPrototypes(PersonsParameter, Classifier):
     Notes
     -----
     `predict` is the balanced decision, in which all classes weigh alike. `predict_proba` is the softmax of the scores,
-    and with ``shares="data"`` that of classes as frequent as in the data of the fit: where one class is rare, threshold
+    and with ``shares="data"`` for classes as frequent as in the data of the fit: where one class is rare, threshold
     this one by costs, after a check on held-out records (docs/probabilities.md).
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the twenty statistics above, through
