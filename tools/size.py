@@ -19,7 +19,7 @@ BUDGET = {
     "lab": 5039,
     "planning": 479,
     "prototypes": 1129,
-    "serve": 1067,
+    "serve": 869,
     "statement": 1052,
     "training": 877,
 }

@@ -16,8 +16,7 @@ import dppl
 from dppl import PublicData
 from dppl.io import EmbeddingTable
 from dppl.serve import Limits, listen, open_model
-from dppl.serve.logs import json_lines
-from dppl.serve.server import server_of
+from dppl.serve.server import json_lines, server_of
 
 ALPHABETS = {"cat": "abcde", "dog": "fghij", "gnu": "klmno"}
 TOKEN = "correct-horse-battery-staple"
@@ -133,10 +132,6 @@ def png(bright="below", shape=(12, 10)):
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
-
-
-def basic(password):
-    return "Basic " + base64.b64encode(f"any:{password}".encode()).decode()
 
 
 def as_table(encoder, texts):

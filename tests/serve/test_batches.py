@@ -43,7 +43,6 @@ def one_and_then(encoder, others, most=100):
             until(lambda number=number: len(batches._waiting) == sum(map(len, others[:number])))
         encoder.gate.set()
         answers = [one.exception() or one.result() for one in asked]
-    batches.close()
     return answers
 
 
@@ -103,5 +102,4 @@ def test_what_nobody_waits_for_is_not_begun():
         last = threads.submit(batches.embed, [3], monotonic() + 60)
         encoder.gate.set()
         assert [numbers(one.result()) for one in (first, last)] == [[0], [3]]
-    batches.close()
     assert encoder.batches == [[0], [3]]

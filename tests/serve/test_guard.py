@@ -8,18 +8,16 @@ import os
 import socket
 import threading
 import time
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from dppl.errors import InputError, ParameterError
 from dppl.serve import Limits, application, listen, models, open_model
-from dppl.serve.limits import RequestError
-from dppl.serve.requests import read_json, request_model
+from dppl.serve.requests import RequestError, read_json, request_model
 from dppl.serve.server import read_token
 from loops import loop
-from serve.conftest import TOKEN, Client, basic, png, served
+from serve.conftest import TOKEN, Client, png, served
 
 ROUTES = ["/", "/health", "/model", "/openapi.json", "/predict", "/nothing"]
 SECRET = "Jane Doe, 4711"
@@ -63,8 +61,7 @@ def with_token(model):
         {"Authorization": f"Bearer {TOKEN[:-1]}"},
         {"Authorization": TOKEN},
         {"Authorization": "Bearer"},
-        {"Authorization": "Basic !"},
-        {"Authorization": basic("wrong")},
+        {"Authorization": f"Basic {TOKEN}"},
         {"Cookie": TOKEN},
     ],
 )
@@ -72,10 +69,10 @@ def test_every_route_wants_the_token(with_token, path, header):
     stranger = Client(with_token.port)
     answer = stranger.ask("POST" if path == "/predict" else "GET", path, headers=header)
     refused(answer, 401, "no_token")
-    assert answer.headers.get_all("WWW-Authenticate") == ["Bearer", 'Basic realm="dppl", charset="UTF-8"']
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
-@loop("value", [f"Bearer {TOKEN}", f"bearer  {TOKEN}", basic(TOKEN)])
+@loop("value", [f"Bearer {TOKEN}", f"bearer  {TOKEN}"])
 def test_the_token_opens_all(with_token, value):
     stranger = Client(with_token.port)
     statuses = [stranger.get(path, Authorization=value).status for path in ROUTES]
@@ -185,7 +182,7 @@ def test_the_page_loads_nothing_from_elsewhere(client):
         (b'{"embeddings": ' + b"[" * 200, 400, "not_json"),
         (b'{"embeddings": ' + b"[" * 100_000, 422, "too_many_items"),
         (b'{"embeddings": [' + b"[]," * 5_000_000 + b"[]]}", 422, "too_many_items"),
-        (b'{"texts": ["' + b"[" * 1000 + rb"\"" + b'"], "nearest": -1}', 422, "invalid"),
+        (b'{"texts": ["' + b"[" * 1000 + rb"\"" + b'"], "top": -1}', 422, "invalid"),
         (b'{"texts": ' + rb'"\"' * 1_000_000, 400, "not_json"),
         (b'{"embeddings": [' + b"9" * 5000 + b"]}", 400, "not_json"),
         (b"[]", 422, "invalid"),
@@ -208,8 +205,8 @@ def test_the_page_loads_nothing_from_elsewhere(client):
         ({"embeddings": [[1.0] * 32], SECRET: 1}, 422, "invalid"),
         ({"embeddings": [[1.0] * 32], "top": -1}, 422, "invalid"),
         ({"embeddings": [[1.0] * 32], "top": True}, 422, "invalid"),
-        ({"embeddings": [[1.0] * 32], "nearest": 1.5}, 422, "invalid"),
-        ({"embeddings": [[1.0] * 32], "nearest": SECRET}, 422, "invalid"),
+        ({"embeddings": [[1.0] * 32], "top": 1.5}, 422, "invalid"),
+        ({"embeddings": [[1.0] * 32], "top": SECRET}, 422, "invalid"),
         ({"embeddings": [[1.0] * 32], "probabilities": 1}, 422, "invalid"),
         ({"embeddings": [[1.0] * 32], "model": 1}, 422, "invalid"),
         ({"embeddings": [[1.0] * 32], "model": SECRET}, 404, "no_such_model"),
@@ -228,7 +225,7 @@ def test_a_refusal_names_the_field_and_its_rule(client):
     for content, said in [
         ({"embeddings": row, "top": -1}, "top is not as /openapi.json describes it. Input should be greater than or"),
         ({"embeddings": row, "texts": [SECRET]}, "Send one kind of items."),
-        ({"embeddings": row, SECRET: 1}, "It may have embeddings, texts, images, model, top, nearest, probabilities"),
+        ({"embeddings": row, SECRET: 1}, "It may have embeddings, texts, images, model, top, probabilities"),
     ]:
         assert said in client.post(**content).json()["message"]
 
@@ -237,7 +234,7 @@ def test_numbers_at_the_edges_are_taken(client):
     """Those that are too large for a float, or none, leave an embedding without a direction; others get answers."""
     for odd in ("1e999", str(10**400), "NaN", "-Infinity"):
         row = json.dumps([1e308, -1e308, 5e-324] + [0.0] * 28)[:-1] + f", {odd}]"
-        body = f'{{"embeddings": [{row}, {[1.0] * 32}], "top": {10**40}, "nearest": 2.0}}'
+        body = f'{{"embeddings": [{row}, {[1.0] * 32}], "top": {10**40}}}'
         answer = client.ask("POST", "/predict", body, {"Content-Type": "application/json; charset=utf-8"})
         assert answer.status == 200
         assert [one["label"] is None for one in answer.json()["predictions"]] == [True, False]
@@ -304,33 +301,6 @@ def waiting(model):
         return model.classify(row)
 
     return replace(model, classify=classify), begun, go
-
-
-def test_a_connection_without_a_request_is_closed(model):
-    """Also where something trickles in: of the head, of a body that nobody wants, or of the next request."""
-    bodies = b"POST /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n"
-    health = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with served([model], limits=Limits(seconds=1)) as client:
-        for begun in (b"", b"GET / HT", bodies, health + b"GET / HT"):
-            with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
-                connection.sendall(begun)
-                closed = threading.Event()
-                trickle = threading.Thread(target=trickles, args=(connection, closed))
-                trickle.start()
-                try:
-                    with suppress(ConnectionError):
-                        while connection.recv(1 << 16):
-                            pass
-                finally:
-                    closed.set()
-                    trickle.join()
-        assert client.get("/health").status == 200
-
-
-def trickles(connection, closed):
-    with suppress(OSError):
-        while not closed.wait(0.1):
-            connection.sendall(b"x")
 
 
 def test_a_connection_is_kept_between_requests(model):
@@ -458,13 +428,13 @@ def test_a_token_that_is_not_there(tmp_path):
 
 def test_lists_are_counted_before_they_are_made(monkeypatch):
     """Millions of empty ones would hold the interpreter for seconds."""
-    limits, read = Limits(items=8), []
-    json_request = request_model(limits, [32])
+    read = []
+    json_request = request_model(8, [32])
     monkeypatch.setattr(json_request, "model_validate_json", read.append)
     for body in (b'{"embeddings": [' + b"[]," * 9 + b"[]]}", b'{"texts": "a", "x": [' + b"{}," * 9 + b"{}]}"):
         with pytest.raises(RequestError, match="8 items at most"):
-            read_json(json_request, body, limits)
+            read_json(json_request, body, 8)
     assert read == []
-    read_json(json_request, b'{"texts": ["[[[[[[", "{{{{{{", "\\"[", "\\\\"]}', limits)
-    read_json(json_request, b'{"embeddings": [' + b"[]," * 7 + b"[]]}", limits)
+    read_json(json_request, b'{"texts": ["[[[[[[", "{{{{{{", "\\"[", "\\\\"]}', 8)
+    read_json(json_request, b'{"embeddings": [' + b"[]," * 7 + b"[]]}", 8)
     assert len(read) == 2

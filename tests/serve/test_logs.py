@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dppl.serve import open_model
 from loops import loop
-from serve.conftest import TOKEN, basic, png, served
+from serve.conftest import TOKEN, png, served
 
 SECRET = "Jane Doe 4711"
 
@@ -32,7 +32,7 @@ def ask_all(client):
     client.upload(png())
     client.upload(b"no image " + SECRET.encode())
     client.get(f"/{SECRET.replace(' ', '+')}?name={SECRET.replace(' ', '+')}", Referer=SECRET)
-    client.get("/model?model=Jane+Doe", Cookie=SECRET, Authorization=basic(SECRET))
+    client.get("/model?model=Jane+Doe", Cookie=SECRET, Authorization=f"Bearer {SECRET}")
     client.ask("JANE", "/health")
 
 

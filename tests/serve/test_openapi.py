@@ -24,7 +24,7 @@ def description(animals):
 
 def schema_of(description, path, status=200):
     (operation,) = description["paths"][path].values()
-    found = operation["responses"][str(status)]["content"]["application/json"]["schema"]
+    found = operation["responses"]["200" if status == 200 else "default"]["content"]["application/json"]["schema"]
     return {**found, "components": description["components"]}
 
 
@@ -32,7 +32,7 @@ def test_answers_are_as_described(description):
     client, content = description
     answers = [
         ("/predict", client.post(texts=["abc", " "])),
-        ("/predict", client.post(texts=["abc", " "], probabilities=True, nearest=0)),
+        ("/predict", client.post(texts=["abc", " "], probabilities=True)),
         ("/predict", client.post(embeddings=[0.0])),
         ("/predict", client.post(texts="a", model="none")),
         ("/predict", client.upload(png())),
@@ -56,13 +56,10 @@ def test_requests_as_described_are_taken(description):
     schemas = content["paths"]["/predict"]["post"]["requestBody"]["content"]
     validator = jsonschema.Draft202012Validator(schemas["application/json"]["schema"])
     row = [1.0] * 27
-    for body in (
-        {"texts": ["abc"], "top": 1},
-        {"embeddings": [row], "top": 2.0},
-    ):
+    for body in ({"texts": ["abc"], "top": 1}, {"embeddings": [row]}):
         assert validator.is_valid(body)
         assert client.post(**body).status == 200
-    for body in ({}, {"texts": []}, {"texts": ["a"], "x": 1}, {"embeddings": [[1.0]]}, {"texts": ["a"], "nearest": -1}):
+    for body in ({}, {"texts": []}, {"texts": ["a"], "x": 1}, {"embeddings": [[1.0]]}, {"texts": ["a"], "top": -1}):
         assert not validator.is_valid(body)
         assert client.post(**body).status == 422
 
@@ -73,7 +70,6 @@ def test_a_service_with_a_token_says_so(animals):
     operations = [operation for path in content["paths"].values() for operation in path.values()]
     assert all(operation["security"] == [{"token": []}] for operation in operations)
     assert content["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
-    assert all("401" in operation["responses"] for operation in operations)
 
 
 def test_there_are_no_pages_that_load_programs_from_elsewhere(description):
@@ -107,7 +103,7 @@ def test_no_request_made_from_the_description_breaks_the_service(animals, pictur
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("schemathesis") is None, reason="schemathesis is not installed")
 def test_a_service_that_breaks_would_be_noticed(animals, monkeypatch, tmp_path):
-    monkeypatch.setattr("dppl.serve.requests.PredictionRequest.rows", None)
+    monkeypatch.setattr("dppl.serve.models.Served.prediction", None)
     with served([open_model(animals)], token=TOKEN) as client:
         code, report = fuzzed(client, tmp_path)
     assert (code, "Server error" in report) == (1, True), report

@@ -7,12 +7,7 @@ from hashlib import sha256
 import numpy as np
 
 import dppl
-from dppl import PublicData
-from dppl.continual import ContinualPrototypes
-from dppl.lab import LeastSquares
-from dppl.serve import Limits, app, open_model
-from dppl.serve.models import nearest_of
-from loops import loop
+from dppl.serve import Limits, open_model
 from serve.conftest import Y, as_table, png, served, texts_of
 
 
@@ -40,17 +35,17 @@ def test_the_likeliest_classes_come_first(digits, sample):
     row = np.asarray(sample.X_test[0], np.float64)
     (probabilities,) = dppl.load(digits).predict_proba(row[None])
     with served([open_model(digits)]) as client:
-        (found,) = client.post(embeddings=[row.tolist()], top=4, nearest=0).json()["predictions"]
+        (found,) = client.post(embeddings=[row.tolist()], top=4).json()["predictions"]
         (none,) = client.post(embeddings=[row.tolist()], top=0).json()["predictions"]
     assert [one["label"] for one in found["top"]] == np.argsort(-probabilities)[:4].tolist()
     assert [one["probability"] for one in found["top"]] == sorted(probabilities.tolist())[::-1][:4]
     assert found["label"] == found["top"][0]["label"]
-    assert (found["nearest"], found["probabilities"], none["top"]) == ([], None, [])
+    assert (found["probabilities"], none["top"]) == (None, [])
 
 
 def test_the_label_comes_first_among_classes_of_the_same_probability(digits):
-    tied = replace(open_model(digits), classify=lambda row: (7, np.full(10, 0.1)), nearest=lambda row, count: [])
-    assert [one.label for one in tied.prediction(np.ones(32), 3, 0, False).top] == [7, 0, 1]
+    tied = replace(open_model(digits), classify=lambda row: (7, np.full(10, 0.1)))
+    assert [one.label for one in tied.prediction(np.ones(32), 3, False).top] == [7, 0, 1]
 
 
 def test_texts(animals):
@@ -86,7 +81,7 @@ def test_an_item_that_cannot_be_used_has_no_label_and_harms_no_other(animals):
 def test_images(pictures):
     images = [png("below"), png("above"), b"no image", b""]
     with served([open_model(pictures)]) as client:
-        found = client.upload(*images, model="pictures", top=1, nearest=1).json()["predictions"]
+        found = client.upload(*images, model="pictures", top=1).json()["predictions"]
     assert [one["label"] for one in found] == ["dark above", "dark below", None, None]
     assert [len(one["top"]) for one in found] == [1, 1, 0, 0]
     assert [one["reason"] for one in found[2:]] == ["it is not an image of a known format", "it is empty"]
@@ -107,74 +102,7 @@ def test_several_models_by_name(digits, animals, sample):
     assert (about["takes"], about["features"], about["classes"]) == (["embeddings", "texts"], 27, ["cat", "dog", "gnu"])
     assert about["statement"] == str(model.guarantee_)
     assert about["summary"] == model.guarantee_.summary()
-    assert about["descriptions"] == [["cat"], ["dog"], ["gnu"]]
     assert sha256(animals.read_bytes()).hexdigest() in about["card"]
-
-
-# Prototypes
-
-
-def fitted(kind, sample, **options):
-    model = kind(dppl.GaussianDP(4.0), classes=sample.classes, random_state=0, **options)
-    return model.set_params(public=PublicData(sample.X_public)).fit(sample.X, sample.y)
-
-
-@loop(
-    "kind, options, number",
-    [
-        (dppl.SoftmaxPrototypes, {}, 10),
-        (dppl.MeanPrototypes, {"lattice": dppl.LatticeOptions(center="public")}, 10),
-        (dppl.PublicPrototypes, {"n_prototypes": 3}, 30),
-    ],
-)
-def test_nearest_prototypes(kind, options, number, sample):
-    model = fitted(kind, sample, **options)
-    nearest = nearest_of(model)
-    everything = [nearest(row, 99) for row in sample.X_test[:50]]
-    assert {len(one) for one in everything} == {number}
-    for one in everything:
-        similarities = [near.similarity for near in one]
-        assert similarities == sorted(similarities, reverse=True)
-        assert -1 <= similarities[-1] <= similarities[0] <= 1 + 1e-12
-    agree = np.mean([one[0].label for one in everything] == model.predict(sample.X_test[:50]))
-    assert agree > 0.7  # a wrong map agrees in about a tenth
-
-
-def test_a_prototype_that_is_a_public_row_is_told_as_that_row(sample):
-    model = fitted(dppl.PublicPrototypes, sample, n_prototypes=2)
-    nearest = nearest_of(model)
-    for label, rows in zip(model.classes_.tolist(), model.public_indices_.tolist(), strict=True):
-        for row in rows:
-            told = [near for near in nearest(sample.X_public[row], 20) if near.public_row == row]
-            assert label in [near.label for near in told]
-            assert told[0].similarity > 0.99  # one but for the rounding of the lattice
-            other = nearest(sample.X_public[row], 20)[-1]
-            assert other.similarity < 0.9  # the control
-
-
-def test_mean_prototypes_are_compared_where_the_model_compares(sample):
-    model = fitted(dppl.MeanPrototypes, sample)
-    scores = model.decision_function(sample.X_test[:1])[0]
-    near = nearest_of(model)(sample.X_test[0], 10)
-    by_label = {one.label: one.similarity for one in near}
-    np.testing.assert_allclose([by_label[label] for label in model.classes_.tolist()], scores, atol=1e-5)
-
-
-def test_a_class_that_has_not_come_yet_has_no_prototype(sample):
-    model = ContinualPrototypes(dppl.GaussianDP(4.0), classes=sample.classes, random_state=0)
-    seen = np.isin(sample.y, sample.classes[:4])
-    model.partial_fit(sample.X[seen], sample.y[seen], task_classes=sample.classes[:4])
-    assert len(nearest_of(model)(sample.X_test[0], 10)) == 4
-
-
-def test_a_model_without_prototypes_tells_none(sample, tmp_path):
-    fitted(LeastSquares, sample).save(tmp_path / "ls.safetensors")
-    model = open_model(tmp_path / "ls.safetensors")
-    assert model.nearest is None
-    assert model.prediction(np.asarray(sample.X_test[0]), 1, 3, False).nearest == []
-
-
-# Company
 
 
 def in_company(client, requests):
@@ -258,28 +186,3 @@ def test_the_encoder_of_the_model_is_the_one_of_the_service(text_model, letters)
     rows = as_table(letters, ["abc"])
     assert text_model.encoder.fingerprint == letters.fingerprint
     assert np.asarray(rows).tolist() == text_model.encoder.encode(["abc"]).tolist()
-
-
-def test_a_large_answer_keeps_nobody_waiting(digits, sample, monkeypatch):
-    """It is written outside the event loop, an item at a time."""
-    written = []
-    dump = app.Prediction.model_dump_json
-
-    def noted(answer):
-        written.append(threading.current_thread().name)
-        return dump(answer)
-
-    monkeypatch.setattr(app.Prediction, "model_dump_json", noted)
-    with served([open_model(digits)]) as client:
-        answer = client.post(embeddings=sample.X_test[:3].tolist(), top=10**9, nearest=10**9).json()
-    assert [len(one["top"]) for one in answer["predictions"]] == [len(sample.classes)] * 3
-    assert len(written) == 3
-    assert all(name.startswith("dppl-predict") for name in written)
-
-
-@loop("scale", [1e-200, 1e200])
-def test_prototypes_are_near_at_every_scale(digits, sample, scale):
-    model, row = open_model(digits), sample.X_test[0].astype(np.float64)
-    near, expected = (model.nearest(one, 3) for one in (scale * row, row))
-    assert [one.label for one in near] == [one.label for one in expected]
-    np.testing.assert_allclose([one.similarity for one in near], [one.similarity for one in expected], rtol=1e-12)

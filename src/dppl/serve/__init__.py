@@ -5,19 +5,15 @@ from typing import TYPE_CHECKING
 from dppl._lazy import lazy
 
 if TYPE_CHECKING:
-    from dppl.serve.limits import Limits
     from dppl.serve.models import open_model
-    from dppl.serve.server import application, listen, serve
+    from dppl.serve.server import Limits, application, listen, serve
 
 __all__ = ["Limits", "application", "listen", "open_model", "serve"]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "application": "dppl.serve.server",
-        "Limits": "dppl.serve.limits",
+        **dict.fromkeys(["Limits", "application", "listen", "serve"], "dppl.serve.server"),
         "open_model": "dppl.serve.models",
-        "listen": "dppl.serve.server",
-        "serve": "dppl.serve.server",
     },
 )

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import cache
 from hashlib import sha256
-from http import HTTPStatus
 from importlib.resources import files
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.security import HTTPBearer
@@ -25,12 +24,21 @@ from dppl.errors import ParameterError
 from dppl.io.decoding import quiet
 from dppl.serve.batches import Batches
 from dppl.serve.guard import EXPECTED, Guard, problem
-from dppl.serve.limits import Limits, RequestError
 from dppl.serve.models import Served
-from dppl.serve.requests import Health, ModelAnswer, Prediction, Predictions, Problem, read_json, request_model
+from dppl.serve.requests import (
+    KINDS,
+    Health,
+    ModelAnswer,
+    Prediction,
+    Predictions,
+    Problem,
+    RequestError,
+    read_json,
+    request_model,
+)
 
-# A body is read to this many times its limit, so that a client that sends too much reads why it is refused.
-_DRAINED = 4
+if TYPE_CHECKING:
+    from dppl.serve.server import Limits
 
 
 class _Service:
@@ -40,7 +48,7 @@ class _Service:
         self.models = {served.about.name: served for served in models}
         if len(self.models) < max(1, len(models)):
             raise ParameterError("models must have different names; rename a file.")
-        self.request = request_model(limits, [s.about.features for s in models if s.about.features is not None])
+        self.request = request_model(limits.items, [s.about.features for s in models if s.about.features is not None])
         self.limits = limits
         self._slots = asyncio.Semaphore(limits.requests)
         # One thread for each prediction that may run: most of its time it waits for the encoder.
@@ -79,36 +87,35 @@ class _Service:
         limit, size, parts = self.limits.body_bytes, 0, []
         async for part in request.stream():
             size += len(part)
-            if size <= limit:
-                parts.append(part)
-            elif size > _DRAINED * limit:
-                break
-        if size > limit:
-            raise RequestError(413, "too_many_bytes", f"A body may have {limit} bytes at most.")
+            if size > limit:
+                raise RequestError(413, "too_many_bytes", f"A body may have {limit} bytes at most.")
+            parts.append(part)
         return b"".join(parts)
 
     def _predict(self, request: Request, body: bytes, deadline: float) -> bytes:
         """Read a body and return `Predictions` as JSON; in a thread, because all of it keeps a processor busy."""
-        asked = read_json(self.request, body, self.limits)
-        served, kind = self.model(asked.model), asked.kind
-        name = served.about.name
-        request.scope["dppl"].update(model=name, kind=kind, items=len(asked.items))
+        asked = read_json(self.request, body, self.limits.items)
+        served = self.model(asked.model)
+        name, width = served.about.name, served.about.features
+        (kind,) = asked.model_fields_set.intersection(KINDS)
+        items: list[Any] = getattr(asked, kind)
+        request.scope["dppl"].update(model=name, kind=kind, items=len(items))
         if kind not in served.about.takes:
             raise RequestError(422, "other_kind", f"This model takes {' or '.join(served.about.takes)}.")
         reasons: dict[int, str] = {}
         if kind == "embeddings":
-            rows = list(asked.rows(served.about.features))
+            if any(len(row) != width for row in items):
+                raise RequestError(422, "wrong_width", f"An embedding of this model has {width} numbers.")
+            rows = list(np.array(items, np.float64))
         else:
-            rows, reasons = self._embed(served, asked.items, deadline)
-        # JSON is written item by item: while one is, no other thread runs.
-        predictions = []
-        for place, row in enumerate(rows):
-            if row is None:
-                made = Prediction(reason=reasons.get(place, "the encoder cannot embed it"))
-            else:
-                made = served.prediction(row, asked.top, asked.nearest, asked.probabilities)
-            predictions.append(made.model_dump_json().encode())
-        return b'{"model":%b,"predictions":[%b]}' % (json.dumps(name).encode(), b",".join(predictions))
+            rows, reasons = self._embed(served, items, deadline)
+        predictions = [
+            Prediction(reason=reasons.get(place, "the encoder cannot embed it"))
+            if row is None
+            else served.prediction(row, asked.top, asked.probabilities)
+            for place, row in enumerate(rows)
+        ]
+        return Predictions(model=name, predictions=predictions).model_dump_json().encode()
 
     def _embed(self, served: Served, items: list[Any], deadline: float) -> tuple[list[Any], dict[int, str]]:
         """Return the row of each item, None where it has none, and the reasons by position."""
@@ -124,15 +131,9 @@ class _Service:
         embedded = iter(self._batches[served.about.name].embed(usable, deadline))
         return [None if place in reasons else next(embedded) for place in range(len(items))], reasons
 
-    def close(self) -> None:
-        """Let all threads go."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        for batches in self._batches.values():
-            batches.close()
-
 
 def _busy(message: str) -> RequestError:
-    return RequestError(503, "busy", message, [("Retry-After", "1")])
+    return RequestError(503, "busy", message, {"Retry-After": "1"})
 
 
 def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAPI:
@@ -143,13 +144,10 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         with quiet():  # Pillow, for one, quotes files in its warnings
             yield
-        service.close()
 
     async def explain(_: Request, error: Exception) -> Response:
         return problem(error)
 
-    # Every route answers these. The guard asks for the token; here it is described.
-    everywhere = (400, 403, 421) if token is None else (400, 401, 403)
     app = FastAPI(
         title="dppl",
         version=__version__,
@@ -157,7 +155,8 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
         redoc_url=None,
         lifespan=lifespan,
         exception_handlers=dict.fromkeys(EXPECTED, explain),
-        responses=_problems(*everywhere),
+        responses={"default": {"model": Problem, "description": "Why there is no other answer."}},
+        # The guard asks for the token; here it is described.
         dependencies=[] if token is None else [Depends(HTTPBearer(scheme_name="token", auto_error=False))],
     )
     content = {"application/json": {"schema": service.request.model_json_schema()}}
@@ -165,14 +164,13 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
     @app.post(
         "/predict",
         response_model=Predictions,
-        responses=_problems(404, 408, 413, 415, 422, 503),
         openapi_extra={"requestBody": {"required": True, "content": content}},
     )
     async def predict(request: Request) -> Response:
         """Predict the classes of embeddings, texts or images."""
         return Response(await service.answer(request), media_type="application/json")
 
-    @app.get("/model", responses=_problems(404, 422))
+    @app.get("/model")
     async def model(model: str | None = None) -> ModelAnswer:
         """Show a model and its guarantee."""
         return service.model(model).about
@@ -183,9 +181,8 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
         return Health(status="ok", models=list(service.models))
 
     html, policy = page()
-    text: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 
-    @app.get("/", response_class=Response, responses=text)
+    @app.get("/", response_class=HTMLResponse)
     async def index() -> Response:
         """Show a page to try the models."""
         return HTMLResponse(html, headers={"Content-Security-Policy": policy})
@@ -193,10 +190,6 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
     paths = [route.path for route in app.routes]  # type: ignore[attr-defined]
     app.add_middleware(Guard, routes=paths, token=token)
     return app
-
-
-def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": Problem, "description": HTTPStatus(status).phrase} for status in statuses}
 
 
 @cache

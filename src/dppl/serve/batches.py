@@ -40,10 +40,6 @@ class Batches:
             for row in rows:  # nobody waits for these any more
                 row.cancel()
 
-    def close(self) -> None:
-        """Let the thread go."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
     def _work(self) -> None:
         """Embed what waits. Every caller of `embed` submits this, so an earlier run may have done it all."""
         while batch := self._next():

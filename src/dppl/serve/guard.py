@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import hmac
 import logging
 import re
 import traceback
 from collections.abc import Collection
 from hashlib import sha256
+from http import HTTPMethod, HTTPStatus
 from pathlib import Path
 from time import perf_counter
 
@@ -20,14 +20,12 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dppl.serve.limits import RequestError
-from dppl.serve.logs import log_event
-from dppl.serve.requests import FIELDS, too_many_items
+from dppl.serve.requests import FIELDS, RequestError, too_many_items
 
+_LOG = logging.getLogger("dppl.serve")
 # Errors that are answers; whatever else is raised is a bug.
 EXPECTED = (RequestError, ValidationError, RequestValidationError, HTTPException, ClientDisconnect)
 
-_METHODS = {"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"}
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -37,12 +35,9 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-_ROUTING = {404: ("not_found", "There is no such route."), 405: ("other_method", "This route has another method.")}
 # The whole header: "evil.com@localhost" and "127.0.0.1.example.org" are names that somebody else may lead here.
 # Starlette's TrustedHostMiddleware knows no IPv6 addresses and answers in plain text.
 _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d*)?")
-# A browser asks for a name, which may be anything, and for the token as the password.
-_CHALLENGES = (("WWW-Authenticate", "Bearer"), ("WWW-Authenticate", 'Basic realm="dppl", charset="UTF-8"'))
 
 
 class Guard:
@@ -54,7 +49,8 @@ class Guard:
 
     def __init__(self, app: ASGIApp, routes: Collection[str], token: str | None) -> None:
         self._app, self._routes = app, frozenset(routes)
-        self._token = None if token is None else _digest(token.encode())
+        # Hashed, so that comparing takes the same time for all lengths.
+        self._digest = None if token is None else sha256(token.encode()).digest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -83,15 +79,16 @@ class Guard:
                 # Its type and place, but not its message, which may quote the request.
                 last = traceback.extract_tb(error.__traceback__)[-1]
                 where = f"{Path(last.filename).name}:{last.lineno}"
-                log_event("failed", level=logging.ERROR, error=type(error).__name__, where=where)
+                _LOG.error("failed", extra={"fields": {"error": type(error).__name__, "where": where}})
             if not answered:
                 await problem(error)(scope, receive, answer)
 
     def _log(self, scope: Scope, status: int, seconds: float) -> None:
         # Methods and paths are the client's words, so only known ones are logged.
-        method = scope["method"] if scope["method"] in _METHODS else "other"
+        method = scope["method"] if scope["method"] in HTTPMethod.__members__ else "other"
         route = scope["path"] if scope["path"] in self._routes else "other"
-        log_event("answered", method=method, route=route, status=status, ms=round(1000 * seconds, 2), **scope["dppl"])
+        fields = {"method": method, "route": route, "status": status, "ms": round(1000 * seconds, 2), **scope["dppl"]}
+        _LOG.info("answered", extra={"fields": fields})
 
     def _check(self, headers: Headers) -> None:
         """Raise unless the client may ask."""
@@ -99,30 +96,17 @@ class Guard:
             if len(headers.getlist(name)) > 1:  # a proxy on the way may have read the other one
                 raise RequestError(400, "repeated_header", "Host, Origin and Authorization may be sent once.")
         host = headers.get("host", "").lower()
-        if self._token is None:
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        digest = sha256(token.strip().encode("latin-1")).digest()
+        if self._digest is None:
             if _LOOPBACK.fullmatch(host) is None:
                 raise RequestError(421, "wrong_host", "Without a token only requests to localhost are answered.")
-        elif not hmac.compare_digest(self._token, _digest(_given_token(headers.get("authorization", "")))):
-            raise RequestError(401, "no_token", "Send the token: Authorization: Bearer TOKEN.", _CHALLENGES)
+        elif not hmac.compare_digest(self._digest, digest) or scheme.lower() != "bearer":
+            challenge = {"WWW-Authenticate": "Bearer"}
+            raise RequestError(401, "no_token", "Send the token: Authorization: Bearer TOKEN.", challenge)
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
             raise RequestError(403, "other_origin", "Pages of other sites may not ask.")
-
-
-def _given_token(authorization: str) -> bytes:
-    """Return the token of a Bearer header, or the password of a Basic one."""
-    scheme, _, credentials = authorization.partition(" ")
-    if scheme.lower() == "bearer":
-        return credentials.strip().encode("latin-1")
-    try:
-        return base64.b64decode(credentials, validate=True).partition(b":")[2] if scheme.lower() == "basic" else b""
-    except ValueError:
-        return b""
-
-
-def _digest(token: bytes) -> bytes:
-    """Hash a token, so that comparing takes the same time for all lengths."""
-    return sha256(token).digest()
 
 
 def problem(error: Exception) -> Response:
@@ -135,14 +119,11 @@ def problem(error: Exception) -> Response:
         case ValidationError() | RequestValidationError():
             refusal = _invalid(error)
         case HTTPException(status_code=status):
-            code, message = _ROUTING.get(status, ("not_read", "The request cannot be read."))
-            refusal = RequestError(status, code, message, tuple((error.headers or {}).items()))
+            kind = HTTPStatus(status)
+            refusal = RequestError(status, kind.name.lower(), f"{kind.phrase}.", error.headers)
         case _:
             refusal = RequestError(500, "failed", "The service failed.")
-    response = JSONResponse({"error": refusal.code, "message": refusal.message}, refusal.status)
-    for name, value in refusal.headers:
-        response.headers.append(name, value)
-    return response
+    return JSONResponse({"error": refusal.code, "message": refusal.message}, refusal.status, refusal.headers)
 
 
 def _invalid(error: ValidationError | RequestValidationError) -> RequestError:

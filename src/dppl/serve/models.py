@@ -6,26 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.continual import ContinualPrototypes
 from dppl.encoders import Encoder
 from dppl.encoders.load import Device
 from dppl.errors import DpplError, ParameterError
-from dppl.estimators import EmbeddingClassifier, load
-from dppl.estimators.model_file import describe
+from dppl.estimators import load
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
 from dppl.io.decoding import TooManyPixels, decode
 from dppl.io.records import BadRecord
-from dppl.kernel.privacy import Guarantee
-from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
-from dppl.serve.limits import RequestError
-from dppl.serve.requests import ModelAnswer, Nearest, Prediction, Probability
+from dppl.serve.requests import ModelAnswer, Prediction, Probability, RequestError
 from dppl.statement import model_card, words
+from dppl.statement.data import describe
 from dppl.training.classifier import encoder_of_model
 
 _Rows = NDArray[Any]
@@ -39,26 +35,22 @@ class Served:
     encoder: Encoder | None  # None: embeddings alone are taken
     # From a row of shape (1, n_features) to its label, None if it cannot be used, and its probabilities.
     classify: Callable[[_Rows], tuple[Any, NDArray[np.float64]]]
-    # From a row and a number to that many prototypes; None if the model has none.
-    nearest: Callable[[_Rows, int], list[Nearest]] | None = None
 
     def prepare(self, payload: bytes | str, most_pixels: int) -> tuple[Any, str | None]:
         """Decode and prepare an item; return what the encoder takes, or None and why there is nothing."""
         assert self.encoder is not None
         try:
-            content = decode(payload, self.encoder.modality, most_pixels)
+            return self.encoder.prepare(decode(payload, self.encoder.modality, most_pixels)), None
         except TooManyPixels:
             raise RequestError(413, "too_many_pixels", f"An image may have {most_pixels} pixels at most.") from None
         except BadRecord as reason:
             return None, str(reason)
-        try:
-            return self.encoder.prepare(content), None
         except (DpplError, MemoryError):
             raise
         except Exception:  # an encoder's message about an odd item may quote it
             return None, "the encoder cannot prepare it"
 
-    def prediction(self, row: _Rows, top: int, nearest: int, probabilities: bool) -> Prediction:
+    def prediction(self, row: _Rows, top: int, probabilities: bool) -> Prediction:
         """Predict one row by itself, so that its bits do not depend on the rows that come with it."""
         with np.errstate(all="ignore"):
             label, values = self.classify(row[None])
@@ -70,7 +62,6 @@ class Served:
         return Prediction(
             label=label,
             top=[Probability(label=classes[place], probability=float(values[place])) for place in order],
-            nearest=self.nearest(row, nearest) if nearest and self.nearest else [],
             probabilities=values.tolist() if probabilities else None,
         )
 
@@ -79,98 +70,48 @@ def open_model(
     path: Path, encoder: str | None = None, *, device: Device = "auto", embeddings_only: bool = False
 ) -> Served:
     """Read a model file, which gives the model its name, and load its encoder or network, perhaps from `encoder`."""
+    description, takes = describe(path), ["embeddings"]
+    loaded: Encoder | None = None
     if is_finetuned(path):
         if embeddings_only:
             raise ParameterError(
                 f"is not for a model of `dppl finetune`, which takes images; {path} is one.",
                 parameter="embeddings_only",
             )
-        return _network(path, encoder, device)
-    model = load(path)
-    if encoder is not None and model.encoder_ is None:
-        raise ParameterError(
-            f"is for a model that names its encoder; {path} names none and takes embeddings, so leave it out.",
-            parameter="encoder",
-        )
-    loaded, takes = None, ["embeddings"]
-    if not embeddings_only and (encoder is not None or model.encoder_ is not None):
-        loaded = encoder_of_model(model, encoder, device=device)
-        takes.append(f"{loaded.modality}s")
+        network = Finetuned(path)
+        guarantee, names = network.guarantee_, network.classes_.tolist()
+        loaded, probabilities = network.predictor(encoder, device=device)
+        takes = ["images"]
 
-    def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:
-        (label,) = model.predict(row, unusable="empty").tolist()
-        return label, model.predict_proba(row, unusable="empty")[0]
+        def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:
+            values = np.asarray(probabilities(row)[0], np.float64)
+            return (names[int(values.argmax())] if np.isfinite(values).all() else None), values
+    else:
+        model = load(path)
+        guarantee = model.guarantee_
+        if encoder is not None and model.encoder_ is None:
+            raise ParameterError(
+                f"is for a model that names its encoder; {path} names none and takes embeddings, so leave it out.",
+                parameter="encoder",
+            )
+        if not embeddings_only and (encoder is not None or model.encoder_ is not None):
+            loaded = encoder_of_model(model, encoder, device=device)
+            takes.append(f"{loaded.modality}s")
 
-    about = _about(path, describe(path), model.guarantee_, takes)
-    return Served(about, loaded, classify, nearest_of(model))
+        def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:
+            (label,) = model.predict(row, unusable="empty").tolist()
+            return label, model.predict_proba(row, unusable="empty")[0]
 
-
-def _network(path: Path, network: str | None, device: Device) -> Served:
-    model = Finetuned(path)
-    encoder, probabilities = model.predictor(network, device=device)
-    names = model.classes_.tolist()
-
-    def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:
-        values = np.asarray(probabilities(row)[0], np.float64)
-        return (names[int(values.argmax())] if np.isfinite(values).all() else None), values
-
-    takes = [f"{encoder.modality}s"]
-    return Served(_about(path, model.description, model.guarantee_, takes), encoder, classify)
-
-
-def _about(path: Path, description: dict[str, Any], guarantee: Guarantee, takes: list[str]) -> ModelAnswer:
-    return ModelAnswer(
+    about = ModelAnswer(
         name=path.stem,
         estimator=description["estimator"],
         takes=takes,
-        features=description["lattice"]["n_features"] if "lattice" in description else None,
+        features=description.get("lattice", {}).get("n_features"),
         encoder=description["encoder"],
-        classes=cast(list[Any], description["classes"]),
-        descriptions=description.get("examples", {}).get("texts"),
+        classes=description["classes"],
         summary=guarantee.summary(),
         in_short=[list(line) for line in words.in_short(guarantee)],
         statement=str(guarantee),
         card=model_card(description, sha256=sha256(path.read_bytes()).hexdigest()),
     )
-
-
-def nearest_of(model: EmbeddingClassifier) -> Callable[[_Rows, int], list[Nearest]] | None:
-    """Return what finds the released prototypes of the largest cosines with a row, the closest first."""
-    place: Callable[[_Rows], _Rows]
-    if isinstance(model, SoftmaxPrototypes):
-        place = _unit  # its prototypes lie among unit rows as they come
-    elif isinstance(model, MeanPrototypes | PublicPrototypes | ContinualPrototypes):
-        place = model.lattice_.features
-    else:
-        return None
-    released = np.asarray(model.prototypes_, np.float64)
-    wide = released.reshape(len(model.classes_), -1, released.shape[-1])  # of each class one or several
-    rows, ids = getattr(model, "public_indices_", None), getattr(model, "public_ids_", None)
-    # A class whose task has not come yet has only zeros.
-    kept = [one for one in np.ndindex(wide.shape[:2]) if wide[one].any()]
-    if not kept:
-        return None
-    directions = _unit(np.array([wide[one] for one in kept]))
-
-    def nearest(row: _Rows, count: int) -> list[Nearest]:
-        with np.errstate(all="ignore"):
-            cosines = directions @ _unit(place(row[None]))[0]
-        return [
-            Nearest(
-                label=model.classes_[kept[one][0]].item(),
-                similarity=float(cosines[one]),
-                public_row=None if rows is None else int(rows[kept[one]]),
-                public_id=None if ids is None else str(ids[kept[one]]),
-            )
-            for one in np.argsort(-cosines, kind="stable")[:count]
-        ]
-
-    return nearest
-
-
-def _unit(rows: _Rows) -> NDArray[np.float64]:
-    wide = np.asarray(rows, np.float64)
-    largest = np.abs(wide).max(axis=1, keepdims=True)  # first, because squares may leave the range
-    wide = wide / np.where(largest > 0, largest, 1.0)
-    norms = np.linalg.norm(wide, axis=1, keepdims=True)
-    return np.asarray(wide / np.where(norms > 0, norms, 1.0))
+    return Served(about, loaded, classify)

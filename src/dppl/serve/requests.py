@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Annotated, Any, Literal, Self, get_args
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import (
-    Base64Bytes,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-    create_model,
-    model_validator,
-)
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, WithJsonSchema, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
-from dppl.serve.limits import Limits, RequestError
-
-Kind = Literal["embeddings", "texts", "images"]
-FIELDS = (*get_args(Kind), "model", "top", "nearest", "probabilities")
-
-
-def _whole(value: Any) -> Any:
-    """JSON has one kind of number, so 2.0 is an integer."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-_Count = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
+KINDS = ("embeddings", "texts", "images")
+FIELDS = (*KINDS, "model", "top", "probabilities")
 _Image = Annotated[Base64Bytes, WithJsonSchema({"type": "string", "contentEncoding": "base64"})]
+
+
+class RequestError(Exception):
+    """A refused request: a status, a word for programs, and a message that holds no part of the request."""
+
+    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.headers = status, code, message, headers
 
 
 class PredictionRequest(BaseModel):
@@ -41,43 +29,24 @@ class PredictionRequest(BaseModel):
         strict=True,
         extra="forbid",
         hide_input_in_errors=True,
-        json_schema_extra={"oneOf": [{"required": [kind]} for kind in get_args(Kind)]},
+        json_schema_extra={"oneOf": [{"required": [kind]} for kind in KINDS]},
     )
 
     model: str | None = Field(None, max_length=1000, description="Which model, where several are served.")
-    top: _Count = Field(5, description="Number of likeliest classes to return.")
-    nearest: _Count = Field(3, description="Number of nearest prototypes to return.")
+    top: int = Field(5, ge=0, description="Number of likeliest classes to return.")
     probabilities: bool = Field(False, description="Whether to return the probabilities of all classes.")
-
-    @property
-    def kind(self) -> str:
-        """The kind of the items."""
-        (kind,) = self.model_fields_set & set(get_args(Kind))
-        return kind
-
-    @property
-    def items(self) -> list[Any]:
-        """The items."""
-        items: list[Any] = getattr(self, self.kind)
-        return items
-
-    def rows(self, n_features: int | None) -> NDArray[np.float64]:
-        """Return embeddings as an array; raise unless each has `n_features` numbers."""
-        if any(len(item) != n_features for item in self.items):
-            raise RequestError(422, "wrong_width", f"An embedding of this model has {n_features} numbers.")
-        return np.array(self.items, np.float64)
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if len(self.model_fields_set & set(get_args(Kind))) != 1:
+        if len(self.model_fields_set.intersection(KINDS)) != 1:
             raise PydanticCustomError("one_kind", "Send one kind of items.")
         return self
 
 
-def request_model(limits: Limits, widths: Collection[int]) -> type[PredictionRequest]:
-    """Return the model of a body, for embeddings of these widths."""
+def request_model(most: int, widths: Collection[int]) -> type[PredictionRequest]:
+    """Return the model of a body of at most so many items, for embeddings of these widths."""
     # fail_fast: a body of millions of wrong items yields one error, not millions.
-    several: Any = Field(default_factory=list, min_length=1, max_length=limits.items, fail_fast=True)
+    several: Any = Field(default_factory=list, min_length=1, max_length=most, fail_fast=True)
     # The schema shows the widths of all models; `rows` checks against the requested one.
     bounds = {"minItems": min(widths), "maxItems": max(widths)} if widths else {}
     schema = WithJsonSchema({"type": "array", "items": {"type": "number"}, **bounds})
@@ -90,17 +59,17 @@ def request_model(limits: Limits, widths: Collection[int]) -> type[PredictionReq
     return create_model("Request", __base__=PredictionRequest, **items)
 
 
-def read_json(model: type[PredictionRequest], body: bytes, limits: Limits) -> PredictionRequest:
+def read_json(model: type[PredictionRequest], body: bytes, n_items: int) -> PredictionRequest:
     """Return the request that a JSON body holds."""
     # The object, the list of items and each item open a bracket. They are counted before they are made, since millions
     # of empty ones would hold the interpreter for seconds.
-    most = limits.items + 2
+    most = n_items + 2
     if body.count(b"[") + body.count(b"{") > most:
         plain = np.frombuffer(body.replace(rb"\\", b"").replace(rb"\"", b""), np.uint8)
         inside_text = np.logical_xor.accumulate(plain == ord('"'))
         opening = (plain == ord("[")) | (plain == ord("{"))
         if np.count_nonzero(opening & ~inside_text) > most:
-            raise too_many_items(limits.items)
+            raise too_many_items(n_items)
     return model.model_validate_json(body)
 
 
@@ -119,21 +88,11 @@ class Probability(BaseModel):
     probability: float
 
 
-class Nearest(BaseModel):
-    """A released prototype: its class, its cosine with the item, and the public row that it is, if it is one."""
-
-    label: Label
-    similarity: float
-    public_row: int | None
-    public_id: str | None
-
-
 class Prediction(BaseModel):
     """The prediction for one item. If the item cannot be used, the label is null, and `reason` says why."""
 
     label: Label | None = None
     top: list[Probability] = []
-    nearest: list[Nearest] = []
     probabilities: list[float] | None = None
     reason: str | None = None
 
@@ -154,7 +113,6 @@ class ModelAnswer(BaseModel):
     features: int | None
     encoder: str | None
     classes: list[Label]
-    descriptions: list[list[str]] | None
     summary: str
     in_short: list[list[str]]
     statement: str

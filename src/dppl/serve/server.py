@@ -1,24 +1,53 @@
-"""Where the service listens, who may ask, and how it stops."""
+"""Where the service listens, who may ask and how much, what it logs, and how it stops."""
 
 from __future__ import annotations
 
 import ipaddress
+import json
+import logging
 import os
 import socket
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
+from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import InputError, ParameterError
-from dppl.serve.limits import Limits
-from dppl.serve.logs import json_lines, log_event
-from dppl.serve.models import Served
+from dppl.io.decoding import MOST_PIXELS
+
+if TYPE_CHECKING:
+    from dppl.serve.models import Served
 
 _SHORTEST = 16  # characters of a token
-_ENVIRONMENT = "env:"
+_LOG = logging.getLogger("dppl.serve")
+# Of the server the text that its programmers wrote is shown, and of other libraries only that they said something:
+# arguments and tracebacks may quote a request, and so may formatted texts.
+_SERVER = "uvicorn.error"
+_SILENT = ("asyncio", "uvicorn.access", "uvicorn.asgi")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one request may ask for, and how many may run at a time."""
+
+    body_bytes: int = 1 << 24
+    items: int = 256  # embeddings, texts or images in a request, and items in a batch of the encoder
+    pixels: int = 40_000_000  # of an image, read from its header before it is decoded
+    seconds: float = 30.0  # from the first byte of the body to the answer
+    requests: int = 64  # predictions that may run or wait
+
+    def __post_init__(self) -> None:
+        for name in ("body_bytes", "items", "pixels", "requests"):
+            _validate.positive_integer(**{name: getattr(self, name)})
+        _validate.positive(seconds=self.seconds)
+        if self.pixels > MOST_PIXELS:
+            raise ParameterError(f"must be at most {MOST_PIXELS}; got {self.pixels}.", parameter="pixels")
 
 
 def application(models: Sequence[Served], limits: Limits | None = None, token: str | None = None) -> Any:
@@ -34,8 +63,8 @@ def read_token(source: str) -> str:
 
     A command line is no place for it, which is shown to all users of a machine.
     """
-    if source.startswith(_ENVIRONMENT):
-        token = os.environ.get(source.removeprefix(_ENVIRONMENT))
+    if source.startswith("env:"):
+        token = os.environ.get(source.removeprefix("env:"))
         if token is None:
             raise ParameterError("names an environment variable that is not set.", parameter="token")
     else:
@@ -90,14 +119,15 @@ def serve(
     host, port = listening.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     with listening, json_lines(sys.stderr):
-        log_event("listening", url=url, models=[served.about.name for served in models], token=token is not None)
+        names = [served.about.name for served in models]
+        _LOG.info("listening", extra={"fields": {"url": url, "models": names, "token": token is not None}})
         ready(url)
         try:
             server.run(sockets=[listening])
         except KeyboardInterrupt:  # uvicorn raises the signal again when all is done
             if server.force_exit:
                 raise
-        log_event("stopped")
+        _LOG.info("stopped")
 
 
 def server_of(models: Sequence[Served], token: str | None, limits: Limits) -> Any:
@@ -110,7 +140,7 @@ def server_of(models: Sequence[Served], token: str | None, limits: Limits) -> An
         server_header=False,
         ws="none",
         lifespan="on",
-        http=_idle_timeout_protocol(limits.seconds),
+        http="h11",
         proxy_headers=False,
         timeout_keep_alive=5,
         timeout_graceful_shutdown=int(limits.seconds) + 1,
@@ -118,41 +148,36 @@ def server_of(models: Sequence[Served], token: str | None, limits: Limits) -> An
     return uvicorn.Server(config)
 
 
-def _idle_timeout_protocol(seconds: float) -> Any:
-    """Return HTTP/1.1 of uvicorn with a limit on the wait for a request.
+class _JsonLines(logging.Formatter):
+    # A JSON object per line, of fields that hold no part of a request or of an answer.
+    def format(self, record: logging.LogRecord) -> str:
+        said = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": str(record.msg).split("\n", 1)[0] if record.name in (_LOG.name, _SERVER) else "library",
+            **({} if record.name == _LOG.name else {"logger": record.name}),
+            **getattr(record, "fields", {}),
+        }
+        return json.dumps(said)
 
-    By itself uvicorn waits forever for the head of a request, so that a client that sends nothing but beginnings, with
-    a token or without, could hold all connections that a process may have.
-    """
-    base = optional("uvicorn.protocols.http.h11_impl", "uvicorn", "serve").H11Protocol
 
-    class IdleTimeoutProtocol(base):  # type: ignore[misc, valid-type]
-        """Closes a connection that has had no request to answer for so long, whatever trickles in."""
-
-        _deadline: Any = None
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._await_request()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._deadline.cancel()
-            super().connection_lost(exc)
-
-        def handle_events(self) -> None:
-            super().handle_events()
-            # A whole head has come: from here the limits of a prediction hold.
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._deadline.cancel()
-
-        def on_response_complete(self) -> None:
-            self._await_request()  # before a request that waits already is begun
-            super().on_response_complete()
-
-        def _await_request(self) -> None:
-            self._deadline = self.loop.call_later(seconds, self.transport.close)
-
-    return IdleTimeoutProtocol
+@contextmanager
+def json_lines(stream: TextIO) -> Iterator[None]:
+    """Write the logs of the service, and what its server says, to a stream while the block runs."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_JsonLines())
+    loggers = [logging.getLogger(name) for name in (None, _LOG.name, _SERVER, *_SILENT)]
+    before = [(log, log.handlers, log.propagate, log.level) for log in loggers]
+    try:
+        for log in loggers:
+            log.handlers, log.propagate = [handler], False
+            log.setLevel(logging.CRITICAL + 1 if log.name in _SILENT else logging.WARNING)
+        _LOG.setLevel(logging.INFO)
+        yield
+    finally:
+        for log, handlers, propagate, level in before:
+            log.handlers, log.propagate = handlers, propagate
+            log.setLevel(level)
 
 
 def _check_extra() -> None:
