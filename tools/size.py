@@ -20,7 +20,7 @@ BUDGET = {
     "planning": 479,
     "prototypes": 1129,
     "serve": 869,
-    "statement": 1052,
+    "statement": 1006,
     "training": 877,
 }
 

@@ -7,8 +7,7 @@ import numpy as np
 
 import dppl
 from dppl.statement import Report
-from dppl.statement.data import content, describe
-from dppl.statement.evidence import evaluation_of
+from dppl.statement.data import content, describe, evaluation_of
 
 # German, Arabic, an emoji of several characters, markup of three kinds, and a long one.
 NAMES = [

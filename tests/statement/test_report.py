@@ -18,11 +18,9 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel.privacy.guarantee import Guarantee
 from dppl.prototypes import LinearProbe
 from dppl.statement import Report, make_report, model_card, words
-from dppl.statement.data import content, describe
-from dppl.statement.evidence import evaluation_of
+from dppl.statement.data import content, describe, evaluation_of
 from dppl.statement.pictures import gallery_of
-from dppl.statement.rendering import at_most
-from dppl.statement.view import view
+from dppl.statement.rendering import at_most, view
 from loops import loop
 from statement.contents import NAMES, account, described, evaluated, everything, fitted, gallery
 

@@ -11,7 +11,7 @@ from dppl.encoders.load import is_code
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import USUAL_DELTA
 from dppl.statement import words
-from dppl.statement.data import content, scheme_of, task_of, uri_of
+from dppl.statement.data import content, task_of, uri_of
 
 __all__ = ["model_card"]
 
@@ -45,7 +45,6 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None, licens
     said, uri = content(description, sha256=sha256 or "not computed"), uri_of(description["encoder"])
     texts = zip(said["model"]["classes"], said["model"]["descriptions"] or (), strict=False)
     return rendered(
-        "dppl.statement",
         "card.md",
         model=said["model"],
         guarantee=said["guarantee"],
@@ -65,7 +64,7 @@ def _front_matter(description: dict[str, Any], sha256: str | None, license: str)
     """Return what hubs read, with mu and one epsilon that the releases imply, so that machines can compare models."""
     guarantee, implied = description["guarantee"], Guarantee.from_dict(description["guarantee"]).implied()
     # The encoder's name on the hub, if its URI says one.
-    scheme, name = scheme_of(description["encoder"]), uri_of(description["encoder"]).partition("?")[0].partition(":")[2]
+    scheme, _, name = uri_of(description["encoder"]).partition("?")[0].partition(":")
     base = name if scheme in ("hf", "st") and name.count("/") == 1 else _HUB_NAMES.get(scheme)
     # Recomputed from the releases, whatever notion the budget was given in.
     epsilons = {at["delta"]: at["epsilon"] for at in implied["epsilon"]}

@@ -6,8 +6,10 @@ of the guarantee; the dictionary keeps it separate.
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from dppl.finetune.model_file import describe as describe_finetuned
 from dppl.finetune.model_file import is_finetuned
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
+from dppl.metrics import minority_classes
 from dppl.statement import words
 
 FORMAT = 1
@@ -30,6 +33,7 @@ _RARELY = [10 ** (place / 5) for place in range(-20, -8)]
 _LETTERS = 300  # of a parameter
 # Encoders by what they embed; of others only whoever has them knows it.
 _ENCODERS = {"text-classification": ("minilm", "st"), "image-classification": ("pixels", "timm", *PRESETS)}
+_MEASURED = ("n", "n_unknown_labels", "n_unusable", "accuracy", "balanced_accuracy", "minority_accuracy", "chance")
 _TASKS = {
     "text-classification": ("A private classifier of texts", "a text"),
     "image-classification": ("A private classifier of images", "an image"),
@@ -183,16 +187,11 @@ def uri_of(encoder: str | None) -> str:
         return ""
 
 
-def scheme_of(encoder: str | None) -> str:
-    """Return the kind of an encoder, such as ``hf`` or ``minilm``."""
-    return uri_of(encoder).partition("?")[0].partition(":")[0]
-
-
 def task_of(description: Mapping[str, Any]) -> str:
     """Return what hubs call the task; a model whose encoder does not say it classifies rows of numbers."""
     if "lattice" not in description:
         return "image-classification"
-    scheme = scheme_of(description["encoder"])
+    scheme = re.split("[?:]", uri_of(description["encoder"]))[0]
     return next((task for task, schemes in _ENCODERS.items() if scheme in schemes), "tabular-classification")
 
 
@@ -225,3 +224,46 @@ def account_of(books: Iterable[Mapping[str, Any]], entry: str | None, sha256: st
                     "releases": charges,
                 }
     raise InputError("no account of the ledger paid for this model; name the ledger that did.")
+
+
+def read_evaluation(path: Path) -> dict[str, Any]:
+    """Return the evaluation that a file holds."""
+    if not path.is_file():
+        raise InputError(f"there is no results file {path}; `dppl evaluate --json` writes one.")
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+    except ValueError:
+        raise InputError(f"{path} does not hold what `dppl evaluate --json` writes.") from None
+    return content
+
+
+def evaluation_of(content: Mapping[str, Any], classes: Sequence[Any]) -> dict[str, Any]:
+    """Return accuracies by class and confusions from an evaluation of a model with `classes`."""
+    try:
+        numbers = {name: None if content[name] is None else content[name] + 0 for name in _MEASURED}
+        sizes = {str(one["class"]): one["n"] + 0 for one in content["per_class"]}
+        accuracies = {str(one["class"]): one["accuracy"] + 0 for one in content["per_class"] if one["n"]}
+        confusions = [
+            {
+                "class": str(one["class"]),
+                "predicted": str(one["predicted"]),
+                "n": one["n"],
+                "share": one["n"] / sizes[str(one["class"])],
+            }
+            for one in content["confusions"]
+        ]
+    except (KeyError, TypeError, ZeroDivisionError):
+        raise InputError(
+            "the evaluation lacks a field, or a field has another form; make it again with this version of dppl: "
+            "dppl evaluate MODEL DATA --json."
+        ) from None
+    if list(sizes) != [str(name) for name in classes]:
+        raise InputError("the evaluation is of a model with other classes; evaluate this model.")
+    # The smallest quarter of the classes that have records here, as experiments count minorities.
+    measured = list(accuracies)
+    smallest = {measured[place] for place in minority_classes([sizes[name] for name in measured])}
+    per_class = [
+        {"class": name, "n": n, "accuracy": accuracies.get(name), "minority": name in smallest}
+        for name, n in sizes.items()
+    ]
+    return {**numbers, "per_class": per_class, "confusions": confusions}

@@ -6,7 +6,6 @@ import base64
 import io
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from dppl._optional import optional
@@ -19,9 +18,7 @@ from dppl.io.records import BadRecord
 _TILE, _LETTERS, _MOST_BYTES = 96, 400, 100_000
 
 
-def selected_items(
-    description: Mapping[str, Any], source: Source, path: Path
-) -> list[tuple[str, list[tuple[str, Any]]]]:
+def selected_items(description: Mapping[str, Any], source: Source) -> list[tuple[str, list[tuple[str, Any]]]]:
     """Return for each class the images or texts of a public pool that a model selected, with their IDs."""
     if description.get("public_indices") is None:
         raise ParameterError(
@@ -40,7 +37,7 @@ def selected_items(
     with quiet():
         for record in source:
             if record.id in items:
-                raise InputError(f"{path} must have one record of each id that the model selected; some have more.")
+                raise InputError("the pool must have one record of each id that the model selected; some have more.")
             # Only what was selected is decoded; a pool may hold millions.
             if record.id in missing:
                 with suppress(BadRecord):
@@ -48,9 +45,7 @@ def selected_items(
                     if source.modality == "image":  # the photographs of all classes may not fit into memory
                         items[record.id].thumbnail((_TILE, _TILE))
     if len(items) < len(missing):
-        raise InputError(
-            f"{path} must hold the public records that the model selected; some are missing or cannot be read."
-        )
+        raise InputError("the pool must hold the records that the model selected; some are missing or cannot be read.")
     names = map(str, description["classes"])
     return [(name, [(one, items[one]) for one in several]) for name, several in zip(names, ids, strict=True)]
 

@@ -14,44 +14,35 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
-
-__all__ = ["at_most", "markdown_table", "markdown_text", "name", "percent", "rendered", "short"]
 
 _MARKS = re.compile(r"([\\`*_\[\]|~])")
 _LETTERS = 60  # of a name on a page
+_MATRIX = 20  # classes in the confusion matrix
+_DECADES = 4  # of the logarithmic scale of false alarms
 
 
-def rendered(package: str, template: str, **values: Any) -> str:
-    """Fill a template of a package, which can import ``parts.html`` and extend ``page.html``.
-
-    Text is escaped in .html, and in .md where the filter ``md`` is used.
-    """
-    return _environment(package).get_template(template).render(**values)
+def rendered(template: str, **values: Any) -> str:
+    """Fill a template; text is escaped in .html, and in .md where the filter ``md`` is used."""
+    return _environment().get_template(template).render(**values)
 
 
 @cache
-def _environment(package: str) -> Environment:
+def _environment() -> Environment:
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package), PackageLoader("dppl.statement")]),
+        loader=PackageLoader("dppl.statement"),
         autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "md": markdown_text,
-        "md_table": markdown_table,
-        "name": name,
-        "short": short,
-        "percent": percent,
-        "at_most": at_most,
-    }
+    filters = {"md": markdown_text, "md_table": markdown_table}
+    environment.filters |= filters | {one.__name__: one for one in (name, short, percent, at_most)}
     return environment
 
 
@@ -98,3 +89,63 @@ def at_most(share: float) -> str:
     ('1.83 %', '100 %')
     """
     return f"{min(math.ceil(10_000 * share), 10_000) / 100:g} %"
+
+
+def view(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the charts of a page, and the confusion matrix if the model was evaluated."""
+    evaluation = content["evaluation"]
+    return {
+        "charts": _charts(content["guarantee"]["curve"]),
+        "matrix": None if evaluation is None else _matrix(evaluation),
+    }
+
+
+def _charts(curve: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
+    """Place the trade-off curve twice in a unit square: over all false-alarm rates, and where they are rare."""
+    # A screen reader hears three points of the curve; the table below it has all.
+    near = [min(curve, key=lambda point: abs(math.log(point[0] / rate))) for rate in (0.001, 0.01, 0.1)]
+    text = " ".join(
+        f"At a false-alarm rate of {100 * rate:g} % an attacker finds at most {at_most(power)} of the members."
+        for rate, power in near
+    )
+    # An attacker who suspects everybody finds all members, so the curve ends at (1, 1).
+    points = [*curve, (1.0, 1.0)]
+    logs = [rate / 40 for rate in range(41)]
+    return [
+        {
+            "title": "At all false-alarm rates",
+            "description": f"Trade-off curve. {text}",
+            "line": [(0.0, curve[0][1]), *points],
+            "guessing": [(0.0, 0.0), (1.0, 1.0)],
+            "ticks": [(share, f"{100 * share:g} %") for share in (0, 0.25, 0.5, 0.75, 1)],
+        },
+        {
+            "title": "At rare false alarms (logarithmic scale)",
+            "description": f"The same curve on a logarithmic scale of false alarms. {text}",
+            "line": [(1 + math.log10(rate) / _DECADES, power) for rate, power in points],
+            "guessing": [(x, 10 ** (_DECADES * (x - 1))) for x in logs],
+            "ticks": [(k / _DECADES, f"{100 * 10 ** (k - _DECADES):g} %") for k in range(_DECADES + 1)],
+        },
+    ]
+
+
+def _matrix(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the confusion matrix of the classes in the largest confusions, in that order."""
+    measured, confusions = [one for one in evaluation["per_class"] if one["n"]], evaluation["confusions"]
+    order = dict.fromkeys(name for one in confusions for name in (one["class"], one["predicted"]))
+    order |= dict.fromkeys(one["class"] for one in measured)
+    names = list(order)[:_MATRIX]
+    # The diagonal follows from sizes and accuracies; confusions list the rest.
+    sizes = {one["class"]: one["n"] for one in measured}
+    counts = {(one["class"], one["predicted"]): one["n"] for one in confusions}
+    counts |= {(one["class"], one["class"]): round(one["n"] * one["accuracy"]) for one in measured}
+    rows = []
+    for name in names:
+        cells = []
+        for other in names:
+            n, size = counts.get((name, other), 0), sizes.get(name, 0)
+            # A cell is shaded by its share of the class: none, up to 10, 30, 60 and 100 %.
+            shade = sum(size and n / size > bound for bound in (0.0, 0.1, 0.3, 0.6))
+            cells.append({"n": n, "style": f"h{shade}" + " right" * (name == other)})
+        rows.append({"class": name, "cells": cells})
+    return {"names": names, "rows": rows, "whole": len(order) <= _MATRIX}

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dppl.errors import InputError, ParameterError
 from dppl.io import Source, open_source
 from dppl.io.sources import holds_embeddings
-from dppl.statement.data import FORMAT, account_of, content, describe
-from dppl.statement.evidence import evaluation_of, read_evaluation
+from dppl.statement.data import FORMAT, account_of, content, describe, evaluation_of, read_evaluation
 from dppl.statement.pictures import gallery_of, selected_items
 
 if TYPE_CHECKING:
@@ -72,17 +71,16 @@ class Report:
 
     def html(self) -> str:
         """Return one page of HTML with everything inside: no script, no network, light and dark, and for print."""
-        return self._render("page_of_report.html", top=1)
+        return self._render("page.html", top=1)
 
     def html_snippet(self) -> str:
         """Return the same as a part of another page, with its style."""
         return self._render("snippet.html", top=2)
 
     def _render(self, template: str, **values: Any) -> str:
-        from dppl.statement.rendering import rendered  # here, so that making a report needs no templates
-        from dppl.statement.view import view
+        from dppl.statement.rendering import rendered, view  # here, so that making a report needs no templates
 
-        return rendered("dppl.statement", template, **self._content, **values, view=view(self._content))
+        return rendered(template, **self._content, **values, view=view(self._content))
 
     def __repr__(self) -> str:
         return f"<Report: {self._content['title']}; html(), markdown(), json() and dict() have it>"
@@ -168,5 +166,5 @@ def make_report(
             if holds_embeddings(Path(public)):
                 raise ParameterError("must be the images or texts themselves; got embeddings.", parameter="public")
             public = open_source(Path(public))
-        known["gallery"] = gallery_of(selected_items(description, public, Path("the pool")), public.modality)
+        known["gallery"] = gallery_of(selected_items(description, public), public.modality)
     return Report(content(description, sha256=digest, file=file, **known))
