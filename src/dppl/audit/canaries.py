@@ -68,7 +68,7 @@ class Canary:
         Maps a fitted model to a number that separates neighbours; it should read released attributes only. A
         `Likelihood` or `Selected` sees the noisy answers of the fit instead.
     other : array-like of shape (n_features,), default=None
-        The record of the same label that stands in its place in the other data set (replace-one). None leaves the
+        The record of the same label that replaces it in the other data set (replace-one). None leaves the
         place empty (add-remove).
     records : Records, default=None
         All records of the canary, which is then a person. None is the one record.
@@ -107,7 +107,7 @@ class Likelihood:
     def __call__(self, asked: Sequence[Asked]) -> float:
         """Return the ratio's logarithm, up to a constant."""
         noisy = [one for one in asked if one.noise_std is not None]
-        # Noise off the diagonal of symmetric matrices is narrower, but its entries stand there twice.
+        # Noise off the diagonal of symmetric matrices is narrower, but its entries occur twice.
         return sum(
             float(np.vdot(added / one.noise_std, (one.answer - before) / one.noise_std))
             for one, before, added in zip(noisy, self.without, self.differences, strict=False)
@@ -241,7 +241,7 @@ def _person(
 
 
 def neighbour(data: Records, canary: Canary, include: bool) -> tuple[NDArray[Any], NDArray[Any], dict[str, Any]]:
-    """Return rows, labels and IDs of the shared records, with the canary or what stands in its place."""
+    """Return rows, labels and IDs of the shared records, with the canary or what replaces it."""
     X, y = np.asarray(data.X), np.asarray(data.y)
     if include and canary.records is not None:
         rows, labels = np.asarray(canary.records.X), np.asarray(canary.records.y)
@@ -251,7 +251,7 @@ def neighbour(data: Records, canary: Canary, include: bool) -> tuple[NDArray[Any
             return X, y, {} if data.groups is None else {"groups": np.asarray(data.groups).tolist()}
         rows, labels = np.asarray(row)[None], np.asarray([canary.label])
     groups: dict[str, Any] = {}
-    if data.groups is not None:  # the canary is a person of their own
+    if data.groups is not None:  # the canary is a separate person
         groups["groups"] = [*np.asarray(data.groups).tolist(), *[("canary", 0)] * len(labels)]
     return np.concatenate([X, rows]), np.concatenate([y, labels]) if len(y) else labels, groups
 

@@ -5,7 +5,7 @@ rescaled to length 1. A head scores Ï† by weights and offsets; some heads move Ï
 and rescale it to length 1. Several heads are combined, and a factor turns scores into logits, whose softmax are
 probabilities.
 
-The public rotation of a lattice is no step of its own: the heads are turned back instead.
+The public rotation of a lattice is no separate step: the heads are turned back instead.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def _compare(scorer: Scorer, model: EmbeddingClassifier) -> None:
 
 
 def statement(model: EmbeddingClassifier) -> dict[str, Any]:
-    """Return what an export says of a fitted model, JSON-ready. All of it stands in the model file, too."""
+    """Return what an export says of a fitted model, JSON-ready. All of it is in the model file, too."""
     guarantee = model.guarantee_
     return {
         "written_by": f"dppl {__version__}",

@@ -41,7 +41,7 @@ def to_torch(model: Any) -> Any:
 
     Notes
     -----
-    Arithmetic is that of float64. In training mode it is the same; no weight of it requires a gradient.
+    Arithmetic is in float64. In training mode it is the same; no weight of it requires a gradient.
     """
     model = fitted(model)
     return _module_class()(scorer_of(model), statement(model)).eval()

@@ -89,7 +89,7 @@ def _front_matter(description: dict[str, Any], sha256: str | None, license: str)
 
 
 def _yaml(value: Any) -> str:
-    """Write a value in JSON, which YAML contains, but for numbers such as 1e-06: YAML 1.1 wants a point in them."""
+    """Write a value in JSON, which YAML contains, except for numbers such as 1e-06: YAML 1.1 needs a point in them."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(name)}: {_yaml(part)}" for name, part in value.items()) + "}"
     text = json.dumps(value)
