@@ -9,8 +9,8 @@ alternatives). So recall is at least chance and at most 1. The variance 1/D² is
 `s` says how hard the classes are to distinguish without privacy. `floor` is what the method loses even so, 1/n stands
 for few records, and the last term for the noise: n_s is the number of records of the class, less if other classes have
 more, d the number of features, and `spend` the cost in mu (or, where public rows are selected, the epsilon of the
-selection). What the names of classes tell is a second estimate of a class, whose variance no budget changes: 1
-/ (1/e + 1/names) replaces e. `benchmarks/planning.py` fits the constants; docs/planning.md says how far they
+selection). What the names of classes tell is a second estimate of a class, whose variance no budget changes:
+1 / (1/e + 1/names) replaces e. `benchmarks/planning.py` fits the constants; docs/planning.md says how far they
 are off.
 """
 
