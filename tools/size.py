@@ -16,7 +16,7 @@ BUDGET = {
     "finetune": 1939,
     "io": 3315,
     "kernel": 6250,
-    "lab": 5039,
+    "lab": 4813,
     "planning": 479,
     "prototypes": 1129,
     "serve": 869,

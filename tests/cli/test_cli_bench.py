@@ -117,7 +117,7 @@ def test_an_interrupt_says_that_results_are_safe(cli, config, tmp_path, monkeypa
     monkeypatch.setattr("dppl.lab.commands.bench.run_experiment", interrupted)
     result = cli("bench", config(), "--out", tmp_path / "r.jsonl")
     assert result.exit_code == 128 + signal.SIGINT
-    assert "0 cells of this run are safe in" in result.stderr
+    assert "Finished cells are safe in" in result.stderr
     assert "run the same command again" in result.stderr
 
 

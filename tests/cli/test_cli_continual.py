@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dppl.lab.commands import bench
-from dppl.lab.commands.bench import _View
+from dppl.lab.commands.bench import _line
 from dppl.lab.experiments.config import load_experiment
 from dppl.lab.experiments.names import series_name
 
@@ -164,23 +164,15 @@ def finished(cell, status="done"):
     return {"cell": cell.to_dict(), "status": status, "error": "E", "message": "a b", **measured}
 
 
-def test_no_two_cells_have_the_same_line(cells, capsys):
-    view = _View()
-    view.started(cells)
-    for cell in cells:
-        view.finished(finished(cell))
-    lines = [line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+def test_no_two_cells_have_the_same_line(cells):
+    lines = [_line(finished(cell)) for cell in cells]
     assert len(set(lines)) == len(lines) == len(cells)
     assert any(line.startswith("FullDataContinual, the budget for all tasks together  blobs") for line in lines)
     assert any(line.startswith("FullDataContinual, the budget again for every task  blobs") for line in lines)
 
 
-def test_cells_that_failed_say_so_with_their_label(cells, capsys):
-    view = _View()
-    view.started(cells)
-    for cell in cells:
-        view.finished(finished(cell, "failed"))
-    shown = " ".join(capsys.readouterr().err.split())
+def test_cells_that_failed_say_so_with_their_label(cells):
+    shown = " ".join(" ".join(_line(finished(cell, "failed")) for cell in cells).split())
     assert shown.count("FAILED E: a b") == len(cells)
     assert all(series_name(cell.to_dict()) in shown for cell in cells)
     assert "FullDataContinual, the budget for all tasks together blobs, none, 3 tasks, shuffled, IR = 1" in shown

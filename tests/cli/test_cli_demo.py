@@ -103,7 +103,7 @@ def test_sizes_are_those_that_the_runs_have(monkeypatch):
 
     monkeypatch.setattr(demo, "long_tailed", seen)
     monkeypatch.setattr(demo, "SEEDS", 2)
-    monkeypatch.setattr(demo, "_settings", lambda: [(REFERENCE, None)])
+    monkeypatch.setattr(demo, "_SETTINGS", [(REFERENCE, None)])
     cells = compare(sample, lambda: None)
     assert [(cell.imbalance_ratio, len(cell.balanced_accuracy), len(cell.minority_accuracy)) for cell in cells] == [
         (1, 2, 0),

@@ -66,7 +66,7 @@ def test_it_is_ahead_of_least_squares_where_the_budget_is_generous(data):
 
 def test_the_shares_of_the_budget(data):
     X, y = data
-    model = FeatureCovariance(ZCDP(2.0), CLASSES, covariance_share=0.3, steps=5, random_state=0).fit(X, y)
+    model = FeatureCovariance(ZCDP(2.0), CLASSES, share=0.3, steps=5, random_state=0).fit(X, y)
     gram, gradients = model.guarantee_.releases
     assert (gram.cost["rho"], gradients.cost["rho"]) == (pytest.approx(0.6), pytest.approx(1.4))
     assert gradients.times == 5
@@ -82,7 +82,7 @@ def test_the_sensitivities_are_those_of_the_longest_row_and_residual(data):
     assert gradients.sensitivity == pytest.approx(2**20 * model.lattice_.scale)
 
 
-@pytest.mark.parametrize("option", [{"steps": 0}, {"learning_rate": 0.0}, {"covariance_share": 1.0}, {"ridge": -1.0}])
+@pytest.mark.parametrize("option", [{"steps": 0}, {"learning_rate": 0.0}, {"share": 1.0}, {"ridge": -1.0}])
 def test_parameters_are_checked(data, option):
     with pytest.raises(ParameterError, match=f"{next(iter(option))} must"):
         FeatureCovariance(ZCDP(1.0), CLASSES, **option).fit(*data)

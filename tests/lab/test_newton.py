@@ -70,7 +70,7 @@ def test_the_default_damping_keeps_steps_in_bounds(rho, steps):
 
 
 def test_the_shares_of_the_budget(data):
-    model = Newton(ZCDP(2.0), CLASSES, hessian_share=0.3, steps=5, random_state=0).fit(*data)
+    model = Newton(ZCDP(2.0), CLASSES, share=0.3, steps=5, random_state=0).fit(*data)
     hessians, gradients = model.guarantee_.releases
     assert (hessians.cost["rho"], gradients.cost["rho"]) == (pytest.approx(0.6), pytest.approx(1.4))
     for release, rho in ((hessians, 0.6), (gradients, 1.4)):
@@ -87,7 +87,7 @@ def test_the_sensitivities_are_those_of_the_longest_row_and_residual(data):
     assert gradients.sensitivity == pytest.approx(2**20 * s)
 
 
-@pytest.mark.parametrize("option", [{"steps": 0}, {"learning_rate": 0.0}, {"hessian_share": 0.0}, {"ridge": -1.0}])
+@pytest.mark.parametrize("option", [{"steps": 0}, {"learning_rate": 0.0}, {"share": 0.0}, {"ridge": -1.0}])
 def test_parameters_are_checked(data, option):
     with pytest.raises(ParameterError, match=f"{next(iter(option))} must"):
         Newton(ZCDP(1.0), CLASSES, **option).fit(*data)

@@ -62,7 +62,8 @@ def test_public_rows_are_projected_too():
         projected(head="public", n_components=6)
         .set_params(public=PublicData(X_public))
         .plan(12)
-        .setting.prepared.setting.prepared
+        .setting.prepared[1]
+        .prepared
     )
     head = PublicPrototypes(NO_NOISE, [0, 1, 2], clip=bounds, random_state=0)
     head.set_params(public=PublicData(rows)).fit(lattice.transform(model.lattice_.transform(X) @ steps.T), y)

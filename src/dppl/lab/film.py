@@ -31,8 +31,6 @@ from dppl.kernel.privacy.budgets import checked_budget
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
-__all__ = ["FilmEnsemble"]
-
 _OPTIONS = ("head", "batch_size", "sampling_rate", "epochs", "recipe")
 
 

@@ -9,8 +9,6 @@ from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.io.labels import as_labels
 
-__all__ = ["long_tailed", "long_tailed_sizes"]
-
 
 def long_tailed_sizes(n_max: int, n_classes: int, imbalance_ratio: float) -> npt.NDArray[np.int64]:
     """Return class sizes that fall exponentially from the largest class to the smallest.

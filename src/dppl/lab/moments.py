@@ -7,8 +7,9 @@ which one is released, or one for each class in every step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,16 +119,41 @@ class LeastSquares(LatticeParameter, Moments):
 
 @parameters
 class _Steps(Moments):
-    """Softmax regression by noisy gradients, each times the inverse of a noisy matrix."""
+    """Softmax regression by noisy gradients, each times the inverse of a noisy matrix; subclasses say of which."""
 
     steps: int
     learning_rate: float
+    share: float
+    # name and query of what is inverted, and whether every step asks for it
+    _INVERTED: ClassVar[tuple[str, type[GramMatrix | SoftmaxCurvatures], bool]]
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
         _validate.positive_integer(steps=self.steps)
         _validate.positive(learning_rate=self.learning_rate)
+        _validate.open_unit(share=self.share)
+
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare a gradient for each step, and what is inverted."""
+        name, query, every_step = self._INVERTED
+        matrices = query(setting.lattice, setting.n_classes)
+        gradients = SoftmaxGradients(setting.lattice, setting.n_classes)
+        return {
+            name: Measurement(matrices, self.share, self.steps if every_step else 1),
+            "gradients": Measurement(gradients, 1 - self.share, self.steps),
+        }
+
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Take steps from zero."""
+        step = self._step(measure, setting)
+        self.coef_ = np.zeros((setting.n_classes, setting.lattice.dim))
+        for _ in steps(self.steps):
+            self.coef_ = self.coef_ + self.learning_rate * step(self.coef_)
+
+    @abstractmethod
+    def _step(self, measure: Measure, setting: Setting) -> Callable[[Float], Float]:
+        """Return the function from weights to the step that starts there."""
 
     def _direction(self, measure: Measure, coef: Float) -> Float:
         """Ask for the descent direction at these weights, in units of unit rows; residuals are clipped to length 1."""
@@ -148,7 +174,7 @@ class FeatureCovariance(_Steps):
         Number of gradients.
     learning_rate : float, default=4.0
         η. The Hessian of the softmax loss is at most A/2 (Böhning 1992), so steps up to 4 are stable.
-    covariance_share : float, default=0.2
+    share : float, default=0.2
         Share of the budget for the Gram matrix; the gradients share the rest equally.
 
     Notes
@@ -162,31 +188,17 @@ class FeatureCovariance(_Steps):
 
     steps: int = 10
     learning_rate: float = 4.0
-    covariance_share: float = 0.2
+    share: float = 0.2
 
-    def check_parameters(self) -> None:
-        """Check parameters and budget against each other."""
-        super().check_parameters()
-        _validate.open_unit(covariance_share=self.covariance_share)
+    _INVERTED = "gram", GramMatrix, False
 
-    def measurements(self, setting: Setting) -> dict[str, Measurement]:
-        """Declare a Gram matrix, and a gradient for each step."""
-        lattice, n_classes, share = setting.lattice, setting.n_classes, self.covariance_share
-        return {
-            "gram": Measurement(GramMatrix(lattice, n_classes), share),
-            "gradients": Measurement(SoftmaxGradients(lattice, n_classes), 1 - share, self.steps),
-        }
-
-    def learn(self, measure: Measure, setting: Setting) -> None:
-        """Take steps along gradients, times the inverse of the Gram matrix."""
+    def _step(self, measure: Measure, setting: Setting) -> Callable[[Float], Float]:
         # Released once; all steps use it, since the rows do not change. It is a Newton step with Böhning's bound A/2 in
         # place of the Hessian.
-        dim, unit = setting.lattice.dim, measure.unit("gram")
+        unit = measure.unit("gram")
         ridge = self._ridge(measure.noise_std("gram") / unit, setting)
-        inverse = solve_ridge(measure("gram") / unit, ridge, np.eye(dim))
-        self.coef_ = np.zeros((setting.n_classes, dim))
-        for _ in steps(self.steps):
-            self.coef_ = self.coef_ + self.learning_rate * (self._direction(measure, self.coef_) @ inverse)
+        inverse = solve_ridge(measure("gram") / unit, ridge, np.eye(setting.lattice.dim))
+        return lambda coef: self._direction(measure, coef) @ inverse
 
 
 @parameters
@@ -206,7 +218,7 @@ class Newton(_Steps):
         Number of gradients, and of Hessians for each class.
     learning_rate : float, default=1.0
         η. The whole Hessian is at most twice its blocks on the diagonal, so steps up to 1 are stable.
-    hessian_share : float, default=0.5
+    share : float, default=0.5
         Share of the budget for the Hessians; the gradients have the rest.
 
     Notes
@@ -220,31 +232,20 @@ class Newton(_Steps):
 
     steps: int = 3
     learning_rate: float = 1.0
-    hessian_share: float = 0.5
+    share: float = 0.5
 
-    def check_parameters(self) -> None:
-        """Check parameters and budget against each other."""
-        super().check_parameters()
-        _validate.open_unit(hessian_share=self.hessian_share)
+    _INVERTED = "hessians", SoftmaxCurvatures, True
 
-    def measurements(self, setting: Setting) -> dict[str, Measurement]:
-        """Declare Hessians and a gradient for each step."""
-        lattice, n_classes, share = setting.lattice, setting.n_classes, self.hessian_share
-        return {
-            "hessians": Measurement(SoftmaxCurvatures(lattice, n_classes), share, self.steps),
-            "gradients": Measurement(SoftmaxGradients(lattice, n_classes), 1 - share, self.steps),
-        }
-
-    def learn(self, measure: Measure, setting: Setting) -> None:
-        """Take Newton steps."""
+    def _step(self, measure: Measure, setting: Setting) -> Callable[[Float], Float]:
         unit = measure.unit("hessians")
         ridge = (self.ridge is None) + self._ridge(measure.noise_std("hessians") / unit, setting)
-        self.coef_ = np.zeros((setting.n_classes, setting.lattice.dim))
-        for _ in steps(self.steps):
+
+        def step(coef: Float) -> Float:
             # Both are asked at the same weights, so a step belongs to one quadratic model of the loss.
-            hessians = (one / unit for one in measure("hessians", weights=self.coef_))
-            direction = self._direction(measure, self.coef_)
-            self.coef_ = self.coef_ + self.learning_rate * solve_ridges(hessians, ridge, direction)
+            hessians = (one / unit for one in measure("hessians", weights=coef))
+            return solve_ridges(hessians, ridge, self._direction(measure, coef))
+
+        return step
 
 
 def noise_radius(noise_std: float, dim: int) -> float:
@@ -253,10 +254,7 @@ def noise_radius(noise_std: float, dim: int) -> float:
 
 
 def solve_ridge(gram: NDArray[Any], ridge: float, targets: NDArray[Any]) -> Float:
-    """Return the rows θ of ``(gram₊ + ridge·I)·θ = target``, with the positive semidefinite part of a noisy matrix.
-
-    `gram` has shape (dim, dim), `targets` (..., dim).
-    """
+    """Solve ``(gram₊ + ridge·I)·θ = target`` for rows of targets, with the positive part of a noisy matrix."""
     values, vectors = np.linalg.eigh(gram)
     return np.asarray((targets @ vectors / (np.maximum(values, 0) + ridge)) @ vectors.T)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import field, replace
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.lattice import rotate
-from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import ClassSums, SoftmaxGradients
 from dppl.lab.queries import (
     IntegerProjection,
@@ -42,13 +41,6 @@ _HEADS: dict[Head, type[MeanPrototypes] | type[PublicPrototypes]] = {"mean": Mea
 _FIRST_PERCENT = 25
 # Squared distances of unit rows are at most 4, too few for a softmax to be sure of anything.
 _TEMPERATURE = 20.0
-
-
-class _Head(NamedTuple):
-    """The prototypes after the projection, and their setting."""
-
-    model: MeanPrototypes | PublicPrototypes
-    setting: Setting
 
 
 @parameters
@@ -132,9 +124,6 @@ class ProjectedPrototypes(EmbeddingClassifier):
         """Those that its head selects among."""
         return "required" if self.head == "public" else "unused"
 
-    def _new_head(self, budget: Budget) -> MeanPrototypes | PublicPrototypes:
-        return _HEADS[self.head](budget, self.classes)
-
     def _width(self, lattice: Lattice) -> int:
         width = lattice.dim if self.n_components is None else self.n_components
         if width > lattice.dim:
@@ -149,28 +138,29 @@ class ProjectedPrototypes(EmbeddingClassifier):
         axes = np.eye(lattice.dim) if self.n_components is None else rotate(np.eye(lattice.dim), 0)
         return np.asarray(math.sqrt(_TEMPERATURE) * axes[: self._width(lattice)])
 
-    def prepare(self, setting: Setting) -> _Head:
+    def prepare(self, setting: Setting) -> tuple[MeanPrototypes | PublicPrototypes, Setting]:
         """Set up the prototypes after the projection; bounds of similarities are from public rows at the start."""
         if self.head == "public" and setting.public.rows is None:
             raise InputError("head='public' selects among public rows; give public=PublicData(rows).")
         check_size(setting.lattice.dim, self._width(setting.lattice), setting.n_classes)
-        head = self._new_head(self.budget)
+        head = _HEADS[self.head](self.budget, self.classes)
         inner = self._inner(setting, IntegerProjection.of(self._start(setting.lattice)))
-        return _Head(head, replace(inner, prepared=head.prepare(inner)))
+        return head, replace(inner, prepared=head.prepare(inner))
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare prototypes to train with, gradients and, on projected rows, what the head declares."""
         lattice, n_classes, rest = setting.lattice, setting.n_classes, 100 * (1 - self.share)
+        head, inner = setting.prepared
         # The head's queries read projected rows and share what the training leaves of the budget.
-        head = {
+        projected = {
             name: replace(one, query=Projected(one.query, lattice), percent=rest)
-            for name, one in setting.prepared.model.measurements(setting.prepared.setting).items()
+            for name, one in head.measurements(inner).items()
         }
         gradients = SoftmaxGradients(lattice, n_classes, softmax_gradient(lattice).bias)
         return {
             "first": Measurement(ClassSums(lattice, n_classes), _FIRST_PERCENT * self.share),
             "gradients": Measurement(gradients, (100 - _FIRST_PERCENT) * self.share, self.steps),
-            **head,
+            **projected,
         }
 
     def learn(self, measure: Measure, setting: Setting) -> None:
@@ -178,8 +168,9 @@ class ProjectedPrototypes(EmbeddingClassifier):
         # Prototypes are of rows that are projected as the training left it.
         projection = IntegerProjection.of(self._trained(measure, setting))
         self.projection_ = projection.steps.astype(np.int16)
-        head, prepared = setting.prepared.model, setting.prepared.setting.prepared
-        head.learn(measure.at(projection=projection), replace(self._inner(setting, projection), prepared=prepared))
+        head, inner = setting.prepared
+        inner = replace(self._inner(setting, projection), prepared=inner.prepared)
+        head.learn(measure.at(projection=projection), inner)
         self.prototypes_ = head.prototypes_
         if isinstance(head, PublicPrototypes):
             self.public_indices_, self.public_ids_ = head.public_indices_, head.public_ids_

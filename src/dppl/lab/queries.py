@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from operator import attrgetter
 from typing import Any, Self
 
@@ -26,7 +25,6 @@ from dppl.kernel.lattice import Lattice, RowSource
 from dppl.kernel.lattice.lattice import LARGEST, Int8
 from dppl.kernel.lattice.residuals import Int64, SoftmaxGradient
 from dppl.kernel.mechanisms import Randomness
-from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import OwnAnswer, Query, answered
 from dppl.kernel.records import HeldRecords, Records
 
@@ -72,10 +70,7 @@ class IntegerProjection:
 
 
 class ProjectedRows:
-    """Rows of a table, mapped to the lattice and projected, as a table that streams.
-
-    `steps` are the integers of an `IntegerProjection`.
-    """
+    """Rows of a table, mapped to the lattice and projected by integer `steps`, as a table that streams."""
 
     def __init__(self, source: RowSource, lattice: Lattice, steps: Float) -> None:
         self._source, self._lattice, self._steps = source, lattice, steps
@@ -89,18 +84,12 @@ class ProjectedRows:
 
 
 class PrototypicalLoss:
-    """The loss of a projection with given prototypes: logits, and how gradients are chained.
-
-    Prototypes are lattice rows of int8; the zero row is a class that cannot be.
-    """
+    """Logits and gradients of a projection with given prototypes: lattice rows, or zero for a class that cannot be."""
 
     def __init__(self, lattice: Lattice, projection: IntegerProjection, prototypes: Int8) -> None:
         self.gradient = softmax_gradient(lattice)
         self._scale, self._projection, self._prototypes = lattice.scale, projection, prototypes.astype(np.float64)
-
-    @cached_property
-    def _projected(self) -> Float:
-        return self._projection.steps @ self._prototypes.T
+        self._projected = projection.steps @ self._prototypes.T
 
     @property
     def weights(self) -> Float:
@@ -143,24 +132,14 @@ class Projected(OwnAnswer):
     repeats = property(attrgetter("query.repeats"))
     squared_norm = property(attrgetter("query.squared_norm"))
     unit = property(attrgetter("query.unit"))
+    is_public = property(attrgetter("query.is_public"))
+    mechanism = property(attrgetter("query.mechanism"))
+    words = "{self.query.statistic}, projected"
 
     @property
     def n_classes(self) -> int | None:
         """The query's number of classes."""
         return getattr(self.query, "n_classes", None)
-
-    @property
-    def statistic(self) -> str:
-        """The query's statistic."""
-        return f"{self.query.statistic}, projected"
-
-    def is_public(self, relation: str) -> bool:
-        """As the query is."""
-        return self.query.is_public(relation)
-
-    def mechanism(self, budget: Budget, times: int, relation: str) -> Any:
-        """Return the query's mechanism."""
-        return self.query.mechanism(budget, times, relation)
 
     def exact(self, records: Records, *, projection: IntegerProjection, **released: Any) -> NDArray[np.int64]:
         """Return the query's value of projected rows."""

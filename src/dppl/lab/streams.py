@@ -7,12 +7,17 @@ return a list of tasks.
 What a model knows is computed from a(t, i), the accuracy on the test rows of task i after task t: entry (t, i) of a
 square matrix of which nothing above the diagonal is read. No task is named at the test. These are plain numbers without
 protection: on private records no guarantee covers them.
+
+References
+----------
+DP-CL: Tobaben, Klasson, Li, Solin, Honkela, arXiv:2411.04680v2, section 4 and appendix C, whose benchmarks have names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +25,8 @@ from numpy.typing import ArrayLike, NDArray
 from dppl import _validate
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["Task", "average_accuracy", "blurry", "class_incremental", "data_sets", "forgetting", "shuffled"]
+if TYPE_CHECKING:
+    from dppl.lab.experiments.datasets import Dataset
 
 
 class Task(NamedTuple):
@@ -50,10 +56,7 @@ def shuffled(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int) -> list[
 
 
 def blurry(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int, *, elsewhere: float = 0.1) -> list[Task]:
-    """Give each task its own classes, but let rows go to any task with the probability `elsewhere`.
-
-    So each task may hold every class.
-    """
+    """Give each task its own classes, but let rows go to any task with the probability `elsewhere`."""
     if not 0 <= elsewhere <= 1:
         raise ParameterError(f"elsewhere must be from 0 to 1; got {elsewhere!r}.")
     labels, names = _checked(y, classes, n_tasks)
@@ -114,3 +117,75 @@ def forgetting(accuracies: NDArray[np.float64]) -> NDArray[np.float64]:
     a = accuracies
     lost = [[a[i:t, i].max() - a[t, i] for i in range(t)] for t in range(len(a))]
     return np.array([np.mean(task) if task else 0.0 for task in lost])
+
+
+_CUTS: dict[str, Callable[..., list[Task]]] = {
+    "class-incremental": class_incremental,
+    "shuffled": shuffled,
+    "blurry": blurry,
+}
+DATA_SETS = "data-sets"
+KINDS = (*_CUTS, DATA_SETS)
+# Kinds whose tasks have separate classes, which a method may be given.
+APART = ("class-incremental", DATA_SETS)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A benchmark of DP-CL."""
+
+    # names of the data sets, and of their folders unless a configuration says otherwise
+    datasets: tuple[str, ...]
+    kind: str
+    n_tasks: int
+    n_classes: tuple[int, ...]  # of each data set
+    whole: bool = False  # whether the data set comes in one piece, of which a random fifth is the test set
+
+
+RECIPES = {
+    "cifar100-10x10": Recipe(("cifar100",), "class-incremental", 10, (100,)),
+    "imagenet-r-10x20": Recipe(("imagenet-r",), "class-incremental", 10, (200,), whole=True),
+    "5-dataset": Recipe(("mnist", "svhn", "notmnist", "fashion-mnist", "cifar10"), DATA_SETS, 5, (10,) * 5),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """How a data set becomes a stream, as a configuration says it."""
+
+    kind: str  # one of `KINDS`
+    n_tasks: int
+    elsewhere: float | None = None  # share of the rows that go anywhere; for ``"blurry"``
+    told: bool = False  # whether the classes of each task are public, and given to the method
+    recipe: str | None = None  # name in `RECIPES`
+
+    @property
+    def name(self) -> str:
+        """Its name, whichever classes a method is given."""
+        if self.recipe is not None:
+            return self.recipe
+        elsewhere = "" if self.elsewhere is None else f", a share of {self.elsewhere:g} anywhere"
+        return f"{self.n_tasks} tasks, {self.kind}{elsewhere}"
+
+    def check(self, dataset: Dataset) -> None:
+        """Look whether the data is what a benchmark is cut from."""
+        sizes = dataset.n_classes_of_parts or (len(dataset.classes),)
+        if self.recipe is not None and sizes != (expected := RECIPES[self.recipe].n_classes):
+            named, actual = (" + ".join(map(str, numbers)) for numbers in (expected, sizes))
+            raise InputError(f"{self.recipe} has {named} classes; the data has {actual}.")
+
+    def tasks(self, dataset: Dataset, y: NDArray[Any], seed: int) -> list[Task]:
+        """Cut rows with labels `y` into tasks; the seed orders classes and places rows."""
+        if self.kind == DATA_SETS:
+            lists = np.split(dataset.classes, np.cumsum(dataset.n_classes_of_parts)[:-1])
+            return data_sets([int(np.isin(y, names).sum()) for names in lists], lists)
+        more = {} if self.elsewhere is None else {"elsewhere": self.elsewhere}
+        return _CUTS[self.kind](y, dataset.classes, self.n_tasks, seed, **more)
+
+    def test_tasks(self, dataset: Dataset, seed: int) -> list[Task]:
+        """Cut the test rows into the tasks that they belong to; in a blurry stream by the classes at home in a task."""
+        home = replace(self, kind="class-incremental", elsewhere=None) if self.kind == "blurry" else self
+        tasks = home.tasks(dataset, dataset.y_test, seed)
+        if not all(len(task.rows) for task in tasks):
+            raise InputError("every task of a stream must have test rows, and one has none; take fewer tasks.")
+        return tasks

@@ -171,7 +171,8 @@ def test_wrong_examples_stand_for_another_class_each(experiment, data, wrong, n_
 
 
 def test_a_fit_starts_from_the_examples_of_its_cell(run):
-    methods = [{"method": "softmax", "examples": 5, "wrong": [None, "permuted"]}, {"method": "softmax", "left_out": 5}]
+    starts = [5, {"source": 5, "wrong": "permuted"}, {"source": 5, "used": False}]
+    methods = [{"method": "softmax", "examples": starts}]
     right, wrong, zero = run(methods=methods, budgets={"mu": [0.01]}, ir=[5])
     assert right["status"] == wrong["status"] == zero["status"] == "done"
     assert right["data"]["class_sizes"] == wrong["data"]["class_sizes"] == zero["data"]["class_sizes"]

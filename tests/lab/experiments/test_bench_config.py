@@ -95,11 +95,11 @@ def test_what_a_pool_leaves_out_is_part_of_the_key(experiment, data):
 
 
 def test_examples_and_what_they_are_compared_with_are_cells_of_their_own(experiment):
+    starts = [{"source": source, "wrong": wrong} for source in ("names", 5) for wrong in (None, "permuted", "half")]
     methods = [
         "softmax",
-        {"method": "softmax", "examples": ["names", 5], "wrong": [None, "permuted", "half"]},
-        {"method": "softmax", "left_out": [1, 5]},
-        {"method": "mean", "left_out": 5},
+        {"method": "softmax", "examples": [*starts, *({"source": k, "used": False} for k in (1, 5))]},
+        {"method": "mean", "examples": {"source": 5, "used": False}},
     ]
     cells = experiment(methods=methods, datasets=blobs(files={"names": "train_x.npy"})).cells
     assert [cell.examples for cell in cells] == [
@@ -232,7 +232,7 @@ def test_the_configuration_is_remembered_as_typed(write_config, data):
         ({"budgets": {"mu": [1, -1]}}, r"budgets\[0\]: mu must be .* got -1"),
         ({"budgets": {"mu": [1, 0]}}, r"methods\[0\] has no examples, and mu = 0 is for these alone"),
         (
-            {"methods": [{"method": "softmax", "left_out": 2}], "budgets": {"mu": 0}},
+            {"methods": [{"method": "softmax", "examples": {"source": 2, "used": False}}], "budgets": {"mu": 0}},
             r"methods\[0\] has no examples, and mu = 0 is for these alone",
         ),
         ({"methods": ["adamix"]}, r"methods\[0\]: adamix starts from examples; add examples"),
@@ -247,18 +247,13 @@ def test_the_configuration_is_remembered_as_typed(write_config, data):
             r"examples\[0\] must be 'names' or a number .* got 'n'",
         ),
         ({"methods": [{"method": "softmax", "examples": "names"}]}, r"are names, and no data set has files: names"),
-        ({"methods": [{"method": "softmax", "wrong": "half"}]}, r"methods\[0\]\.wrong is for examples; add examples"),
         (
-            {"methods": [{"method": "softmax", "examples": 2, "wrong": "all"}]},
-            r"methods\[0\]\.wrong\[0\] must be 'permuted' or 'half'; got 'all'",
+            {"methods": [{"method": "softmax", "examples": {"source": 2, "wrong": "all"}}]},
+            r"methods\[0\]\.examples\[0\]\.wrong must be 'permuted' or 'half'; got 'all'",
         ),
         (
-            {"methods": [{"method": "softmax", "left_out": 2, "examples": 2}]},
-            r"left_out is for a start without examples; leave it out",
-        ),
-        (
-            {"methods": [{"method": "softmax", "left_out": 0}]},
-            r"methods\[0\]\.left_out\[0\] must be greater than or equal to 1; got 0",
+            {"methods": [{"method": "softmax", "examples": {"source": 2, "left_out": True}}]},
+            r"methods\[0\]\.examples\[0\]\.left_out is an unknown key; leave it out",
         ),
         ({"datasets": blobs(ir=10)}, r"datasets\[0\]\.ir must be a valid list; got 10"),
         ({"budgets": {"mu": ["much"]}}, r"budgets\[0\]\.mu\[0\] must be a valid number, .*; got 'much'"),

@@ -13,7 +13,7 @@ from dppl.lab.experiments.datasets import Merged
 from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import ResultsFile
 
-TASKS = {"alone": [1, 2], "groups": [2, 3]}
+TASKS = [{"alone": 1}, {"alone": 2}, {"groups": 2}, {"groups": 3}]
 NAMES = [
     "blobs (one class against the rest)",
     "blobs (2 classes and the rest)",
@@ -128,10 +128,10 @@ def test_a_report_keeps_tasks_apart(run, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"classes": {"alone": 0}}, r"datasets\[0\]\.classes\.alone\[0\] must be greater than or equal to 1; got 0"),
-        ({"classes": {"groups": [2, 1]}}, r"classes\.groups\[1\] must be greater than or equal to 2; got 1"),
-        ({"classes": {"rest": 1}}, r"classes\.rest is an unknown key"),
-        ({"classes": 3}, r"classes must be a valid dictionary"),
+        ({"classes": {"alone": 0}}, r"datasets\[0\]\.classes\[0\] must have alone, of at least 1, or groups"),
+        ({"classes": [{"groups": 2}, {"groups": 1}]}, r"classes\[1\] must have alone, .* or groups, of at least 2"),
+        ({"classes": {"rest": 1}}, r"classes\[0\]\.rest is an unknown key"),
+        ({"classes": 3}, r"classes\[0\] must be a dictionary"),
     ],
 )
 def test_what_is_wrong_with_a_task_is_said(experiment, data, changes, told):

@@ -25,7 +25,7 @@ from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import ResultsFile, read_results
 from dppl.lab.experiments.runner import run_experiment
 from dppl.lab.experiments.stream_report import PUBLISHED
-from dppl.lab.experiments.streams import RECIPES, Stream
+from dppl.lab.streams import RECIPES, Stream
 
 HALVES = {"of": "blobs", "kind": "class-incremental", "tasks": 2}
 APPROX = {"epsilon": [1, 8], "delta": 1e-5}
@@ -102,7 +102,8 @@ def forgetful(monkeypatch, tmp_path):
     def compute(stream):
         cell = Cell("Forgetful", {}, "onehot", "none", None, None, "natural", 0, stream=stream)
         spec = SimpleNamespace(name="onehot", encoder="none")
-        monkeypatch.setattr("dppl.lab.experiments.cells._loaded", lambda _: Dataset(*parts, np.arange(3), {}))
+        monkeypatch.setattr("dppl.lab.experiments.cells.load_dataset", lambda _: Dataset(*parts, np.arange(3), {}))
+        monkeypatch.setattr("dppl.lab.experiments.cells._LOADED", {})
         parts = [np.load(folder / f"{part}.npy") for part in ("train_x", "train_y", "test_x", "test_y")]
         return run_cell(cell, {("onehot", "none"): spec}), models
 
@@ -362,7 +363,10 @@ def test_a_recipe_refuses_data_of_another_shape(write_config, data):
         ({"methods": ["mean"]}, r"must be one of ContinualPrototypes.*; got 'mean'"),
         ({"methods": [{"method": "ContinualPrototypes", "weight": 1}]}, "has no parameter 'weight'"),
         ({"methods": [{"method": "ContinualPrototypes", "examples": 1}]}, "does not start from examples"),
-        ({"methods": [{"method": "ContinualPrototypes", "left_out": 1}]}, "left_out is for single fits"),
+        (
+            {"methods": [{"method": "ContinualPrototypes", "examples": {"source": 1, "used": False}}]},
+            "examples are for single fits",
+        ),
     ],
 )
 def test_bad_configurations_of_streams_name_the_key(streams, changes, told):
@@ -381,7 +385,7 @@ def test_streams_and_single_fits_do_not_mix(write_config, experiment):
 
 def test_too_many_tasks_are_found_before_a_run(streams):
     loaded = streams(streams=[{**HALVES, "tasks": 5}])
-    with pytest.raises(InputError, match="5 tasks need as many classes; the data has 4"):
+    with pytest.raises(ParameterError, match="at most the number of classes, 4; got 5"):
         check_cells(loaded.cells, loaded.datasets)
 
 

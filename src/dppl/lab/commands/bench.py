@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import typer
@@ -10,7 +11,7 @@ from dppl.cli._output import console, note, printable
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 from dppl.lab.experiments.cells import check_cells
-from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, Cell, load_experiment
+from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, load_experiment
 from dppl.lab.experiments.names import place_of, pool_name, ratio_name, series_name
 from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import (
@@ -84,16 +85,20 @@ class Bench:
             raise ParameterError(f"--out must name a file of JSON lines in an existing folder; got {results}.")
         # What would stop a cell shows now, and not after an hour.
         check_cells(experiment.cells, experiment.datasets)
+        done = {r["key"] for r in read_results(results) if r["status"] == DONE} if results.exists() else set()
+        rest = sum(cell.key not in done for cell in experiment.cells)
         if self.dry_run:
-            done = {r["key"] for r in read_results(results) if r["status"] == DONE} if results.exists() else set()
-            rest = sum(cell.key not in done for cell in experiment.cells)
             typer.echo(f"{len(experiment.cells)} cells, {len(experiment.cells) - rest} done, {rest} left.")
             return
-        view = _View()
+        numbers = count(1)
+
+        def show(result: Result) -> None:
+            typer.echo(f"{next(numbers)}/{rest}  {_line(result)}", err=True)
+
         try:
-            summary = run_experiment(experiment, results, jobs=self.jobs, started=view.started, finished=view.finished)
+            summary = run_experiment(experiment, results, jobs=self.jobs, finished=show)
         except KeyboardInterrupt:
-            note(f"{view.count} cells of this run are safe in {results}; run the same command again to continue.")
+            note(f"Finished cells are safe in {results}; run the same command again to continue.")
             raise
         screen = console()
         screen.print(
@@ -121,19 +126,6 @@ def _report(results: Path, out: Path | None) -> None:
         files = write_report(results, out)
         text = f"{len(files)} files, among them {out / 'report.md'}"
     console().print(text, soft_wrap=True)
-
-
-class _View:
-    """Prints a line for each cell."""
-
-    count = total = 0
-
-    def started(self, cells: list[Cell]) -> None:
-        self.total = len(cells)
-
-    def finished(self, result: Result) -> None:
-        self.count += 1
-        typer.echo(f"{self.count}/{self.total}  {_line(result)}", err=True)
 
 
 def _line(result: Result) -> str:

@@ -38,6 +38,7 @@ PRIVATE = ("softmax", "mean", "mean-replace-one", "coinpress", "public", "public
 # These take class sizes as public, so they protect less, and are no winners.
 AS_PUBLISHED = ("mean-replace-one", "coinpress")
 REFERENCE = "ncm"
+_SETTINGS = [(REFERENCE, None), *((name, budget) for name in PRIVATE for budget in BUDGETS)]
 _RELEASED = BUDGETS[0]
 _LEGEND = (
     f"Means over {SEEDS} seeded runs, ± their standard error. * is ahead of every other private row by more than "
@@ -73,7 +74,7 @@ class Demo:
         screen = console(markup=True)
         sample = load_sample()
         screen.print(f"[bold]Task.[/bold] {sample.description}\n")
-        with progress("fitting", len(IMBALANCE_RATIOS) * len(_settings()) * SEEDS) as advance:
+        with progress("fitting", len(IMBALANCE_RATIOS) * len(_SETTINGS) * SEEDS) as advance:
             runs = compare(sample, advance)
         # The one model for release: its noise is from the operating system.
         model = SoftmaxPrototypes(_RELEASED, classes=sample.classes, public=PublicData(sample.X_public))
@@ -137,19 +138,12 @@ class Runs(NamedTuple):
     minority_accuracy: tuple[float, ...] = ()
 
 
-def _settings() -> list[tuple[str, ApproxDP | None]]:
-    return [(REFERENCE, None), *((name, budget) for name in PRIVATE for budget in BUDGETS)]
-
-
 def compare(sample: Sample, advance: Callable[[], None]) -> list[Runs]:
-    """Fit every method at every budget and imbalance ratio, seeded: numbers for people, no models for release.
-
-    `advance` is called after each fit.
-    """
+    """Fit every method at every budget and imbalance ratio, seeded: numbers for people, no models for release."""
     runs = []
     for ratio in IMBALANCE_RATIOS:
         subsets = [long_tailed(sample.y, ratio, seed) for seed in range(SEEDS)]
-        for name, budget in _settings():
+        for name, budget in _SETTINGS:
             balanced, minority, method = [], [], METHODS[name]
             for seed, rows in enumerate(subsets):
                 model = method.build(budget, sample.classes, seed, method.defaults, PublicData(sample.X_public))

@@ -34,16 +34,12 @@ from dppl.lab.experiments.results import DONE, FAILED, Result
 from dppl.lab.experiments.tuning import tune
 from dppl.lab.streams import Task, average_accuracy, forgetting
 
-__all__ = ["check_cells", "failure", "run_cell"]
-
 _Specs = Mapping[tuple[str, str], DatasetSpec]
+_LOADED: dict[tuple[str, str], Dataset] = {}  # once a process
 
 
 def check_cells(cells: Iterable[Cell], datasets: _Specs) -> None:
-    """Look for what would stop cells, without a fit: of arrays the headers, of public pools the sizes, all parameters.
-
-    Streams are cut with every seed. Only data sets that streams join, or that come in one piece, are read as a whole.
-    """
+    """Look for what would stop cells, without a fit: shapes, pools, parameters, and streams with every seed."""
     cells = list(cells)
     loaded = {key: load_dataset(spec) for key, spec in datasets.items()}
     # Neither seed nor imbalance ratio matters here.
@@ -71,8 +67,8 @@ def check_cells(cells: Iterable[Cell], datasets: _Specs) -> None:
         if stream is not None:
             try:
                 stream.test_tasks(loaded[key], seed)
-            except InputError as error:
-                raise InputError(f"{stream.name}, of data set {key[0]!r} with seed {seed}: {error}") from None
+            except (InputError, ParameterError) as error:
+                raise type(error)(f"{stream.name}, of data set {key[0]!r} with seed {seed}: {error}") from None
 
 
 def run_cell(cell: Cell, datasets: _Specs) -> Result:
@@ -80,23 +76,15 @@ def run_cell(cell: Cell, datasets: _Specs) -> Result:
     try:
         with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
             warnings.simplefilter("always")
-            dataset = _loaded(datasets[cell.dataset, cell.encoder]).merged(cell.classes, cell.seed)
+            key = cell.dataset, cell.encoder
+            if key not in _LOADED:
+                _LOADED[key] = load_dataset(datasets[key])
+            dataset = _LOADED[key].merged(cell.classes, cell.seed)
             content = _measure(cell, dataset) if cell.stream is None else _measure_stream(cell, dataset)
     except Exception as error:
         return failure(cell, type(error).__name__, str(error))
     texts = sorted({f"{warning.category.__name__}: {warning.message}" for warning in caught})
     return {**_head(cell, DONE), **content, "warnings": texts}
-
-
-_LOADED: dict[tuple[str, str], Dataset] = {}
-
-
-def _loaded(spec: DatasetSpec) -> Dataset:
-    """Load a data set once a process."""
-    key = spec.name, spec.encoder
-    if key not in _LOADED:
-        _LOADED[key] = load_dataset(spec)
-    return _LOADED[key]
 
 
 def failure(cell: Cell, error: str, message: str) -> Result:
@@ -266,15 +254,12 @@ def _result(
 
 
 def _coinpress(refit: Callable[[dict[str, Any]], Any], model: Any, sizes: list[int]) -> dict[str, list[float]]:
-    """Return the mean radius of the classes' balls, first and after each step, and the mean norm of their estimates.
-
-    Both are in the mechanism's units. The first steps of a fit are a fit that stops after them: the shares of the
-    budget are from the whole.
-    """
+    """Return the mean radius first and after each step, and the mean norm of estimates, in the mechanism's units."""
     (release,) = model.guarantee_.releases
     split = tuple(release.parameters.values())
     mechanism = CoinPress(release.cost["mu"], split=split)
     radii = zip(*(mechanism.radii(n, model.lattice_) for n in sizes), strict=True)
+    # A fit that stops after the first steps has them as the whole one does: shares of the budget are from the whole.
     models = [*(refit({"coinpress": split[:steps]}) for steps in range(1, len(split))), model]
     norms = [float(np.linalg.norm(one.prototypes_, axis=1).mean() * one.lattice_.dim**0.5) for one in models]
     return {"radius": [fmean(each) for each in radii], "norm": norms}

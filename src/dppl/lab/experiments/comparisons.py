@@ -11,11 +11,8 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
-from dppl.lab.experiments.figures import BALANCED_LABEL, BAND_NOTE, Line, Panel, deviations, draw
+from dppl.lab.experiments.figures import BALANCED_LABEL, BAND_NOTE, Line, Panel, Part, Picture, deviations, draw, slug
 from dppl.lab.experiments.frame import BALANCED, Frame, by, default_settings, lines, main_pool, panels, ratios
-from dppl.lab.experiments.rendering import Part, Picture, slug
-
-__all__ = ["class_sizes", "comparisons", "over_budgets"]
 
 
 def comparisons(rows: Frame) -> Iterator[Part]:

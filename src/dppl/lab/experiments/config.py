@@ -14,9 +14,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.lab.experiments.datasets import DatasetSpec, Examples, Merged, Pool
-from dppl.lab.experiments.streams import Stream
-
-__all__ = ["SCHEMA", "Cell", "Experiment", "built_in_names", "load_experiment"]
+from dppl.lab.streams import Stream
 
 _BUILT_IN = resources.files("dppl.lab.experiments") / "configs"
 # Raised when cells or results change their meaning; results of different schemas are never mixed.
@@ -91,10 +89,7 @@ def built_in_names() -> list[str]:
 
 
 def load_experiment(config: str, data: Path | None = None) -> Experiment:
-    """Read and check a configuration: a YAML file by its path, or a built-in one by its name.
-
-    `data` replaces the configuration's own folder.
-    """
+    """Read and check a YAML file, or a built-in configuration by its name; `data` replaces its folder."""
     built_in, path = built_in_names(), Path(config)
     file = _BUILT_IN / f"{config}.yaml" if config in built_in else path
     if not file.is_file():

@@ -1,40 +1,30 @@
-"""Evaluation data of experiments: the built-in sample, and folders of NumPy files.
-
-A folder holds ``train_x.npy``, ``train_y.npy``, ``test_x.npy`` and ``test_y.npy``. Public pools are further ``.npy``
-files of rows by the same encoder. The code of the DPPL papers reads the same five arrays; the configuration ``paper``
-expects a folder per encoder and data set.
-"""
+"""Evaluation data of experiments: the built-in sample, and the arrays of docs/experiments.md in a folder each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dppl.errors import InputError
+from dppl.errors import InputError, ParameterError
 from dppl.io import load_sample
 from dppl.lab import long_tailed
-
-__all__ = ["Dataset", "DatasetSpec", "Examples", "Merged", "Pool", "load_dataset", "random_rows"]
 
 PARTS = ("train_x", "train_y", "test_x", "test_y")
 # Of a data set in one piece.
 WHOLE = ("x", "y")
 _TEST_SHARE = 0.2
 NAMES = "names"
-WRONG = ("permuted", "half")
 SAMPLE = "sample"
+# How pydantic reads what a configuration gives as a dataclass.
+_CLOSED = {"extra": "forbid"}
 
 
 def random_rows(n: int, size: int, seed: int) -> NDArray[np.int64]:
-    """Choose `size` of `n` rows without replacement.
-
-    >>> random_rows(4, 4, seed=0).tolist()
-    [0, 1, 2, 3]
-    """
+    """Choose `size` of `n` rows without replacement."""
     return np.sort(np.random.default_rng(seed).choice(n, size=size, replace=False)).astype(np.int64)
 
 
@@ -71,8 +61,14 @@ class Examples:
     # each class, drawn with the seed of the run, are taken to be public, and are no private records.
     source: int | str
     # whether the examples of all classes, or of half of them, stand for another class, drawn with the seed of the run
-    wrong: str | None = None
+    wrong: Literal["permuted", "half"] | None = None
     used: bool = True  # False only takes the rows out of the private ones, to compare a start from zero
+
+    __pydantic_config__ = _CLOSED
+
+    def __post_init__(self) -> None:
+        if self.source != NAMES and (isinstance(self.source, str) or self.source < 1):
+            raise ParameterError(f"must be {NAMES!r} or a number of at least 1; got {self.source!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +77,12 @@ class Merged:
 
     alone: int = 0  # keep so many classes, and make one of all the others
     groups: int = 0  # make so many classes of all, each of as many as the others, or of one fewer
+
+    __pydantic_config__ = _CLOSED
+
+    def __post_init__(self) -> None:
+        if (self.alone < 1) == (self.groups < 2):
+            raise ParameterError("must have alone, of at least 1, or groups, of at least 2")
 
     @property
     def name(self) -> str:
@@ -101,10 +103,7 @@ class Merged:
         return np.minimum(places, self.alone) if self.alone else places % self.groups
 
     def long_tailed(self, y: NDArray[Any], ratio: float, seed: int) -> NDArray[np.int64]:
-        """Choose rows so that the largest class has `ratio` times as many as the smallest.
-
-        That is `dppl.lab.long_tailed`, but the rest of the classes stays large, and the others have one size.
-        """
+        """Choose rows as `dppl.lab.long_tailed` does, except that the rest stays large and the others have one size."""
         if not self.alone:
             return long_tailed(y, ratio, seed)
         *sizes, rest = np.bincount(y).tolist()
@@ -186,7 +185,7 @@ class Dataset:
         if examples.wrong is not None:
             n_classes, moved = len(self.classes), np.arange(len(self.classes))
             cycle = np.random.default_rng((seed, 2)).permutation(n_classes)
-            cycle = cycle if examples.wrong == WRONG[0] else cycle[: max(2, n_classes // 2)]
+            cycle = cycle if examples.wrong == "permuted" else cycle[: max(2, n_classes // 2)]
             moved[cycle] = np.roll(cycle, 1)
             codes = moved[codes]
         return private, (np.asarray(X), self.classes[codes])

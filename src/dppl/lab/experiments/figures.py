@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,6 @@ from numpy.typing import NDArray
 from dppl._files import atomic_file
 from dppl._optional import optional
 from dppl.lab.experiments.names import AT_DELTA, TUNED, epsilon_name
-
-__all__ = ["BALANCED_LABEL", "BAND_NOTE", "Line", "Panel", "draw", "heat_maps", "save"]
 
 # Okabe and Ito (2008), without the yellow, which is hard to see on white, and six that differ from them.
 _COLOURS = (
@@ -70,6 +69,24 @@ class Line:
 Panel: TypeAlias = tuple[str, Sequence[Line]]
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure with its title; its files are ``stem`` with .png and .svg."""
+
+    stem: str
+    title: str
+    note: str
+    figure: Any
+
+
+Part: TypeAlias = str | Picture  # of a report in Markdown
+
+
+def slug(*names: str) -> str:
+    """Make part of a file's name."""
+    return "-".join(re.findall(r"[^\W_]+", "-".join(names).lower()))
+
+
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the lower quartile, the median and the upper quartile of the seeds."""
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
@@ -91,10 +108,7 @@ def draw(
     log_x: bool = False,
     log_y: bool = False,
 ) -> Figure:
-    """Draw a panel for each title with its lines, and a band over seeds; x is the budget unless it has a label.
-
-    A budget of 0 has no place on a logarithmic scale; values there are dashed lines.
-    """
+    """Draw a panel for each title; x is the budget unless it has a label, and a budget of 0 is a dashed line."""
     on_budgets = x_label is None
     every = [one for _, several in panels for one in several]
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
@@ -142,10 +156,7 @@ def _at_zero(label: str) -> str:
 
 
 def heat_maps(maps: Sequence[tuple[str, NDArray[np.float64]]]) -> Figure:
-    """Draw accuracies on task i (columns) after task t (rows): a map of (title, matrix) each, NaN white.
-
-    Colours span the values of all maps; few tasks have their values printed as well.
-    """
+    """Draw accuracies on task i (columns) after task t (rows): a map of (title, matrix) each, NaN white."""
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
         figure, axes = _axes(len(maps), [])
         # One scale for all maps, so that they can be compared.

@@ -120,11 +120,7 @@ def panels(rows: Frame, metric: str = BALANCED, name: str = "label") -> list[tup
 
 
 def default_settings(rows: Frame) -> Frame:
-    """Drop the rows that have separate figures.
-
-    These are further pools and their sizes, K of top-K except 1 and one other, and whatever right examples are compared
-    with.
-    """
+    """Drop what has separate figures: further pools, right examples, and K of top-K except 1 and one other."""
     ks = sorted(set(rows.loc[(rows["method"] == "public-topk") & (rows["k"] > 0), "k"]))
     main = _MAIN_K if _MAIN_K in ks else ks[len(ks) // 2] if ks else 0
     rows = main_pool(rows)

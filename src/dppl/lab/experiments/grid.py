@@ -15,11 +15,9 @@ from dppl.estimators.registry import BY_NAME
 from dppl.kernel.privacy import ZCDP
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, Cell
-from dppl.lab.experiments.datasets import NAMES, PARTS, SAMPLE, WHOLE, WRONG, DatasetSpec, Examples, Merged, Pool
+from dppl.lab.experiments.datasets import NAMES, PARTS, SAMPLE, WHOLE, DatasetSpec, Examples, Merged, Pool
 from dppl.lab.experiments.methods import ALL_METHODS, METHODS, STREAM_METHODS
-from dppl.lab.experiments.streams import APART, DATA_SETS, KINDS, RECIPES, Stream
-
-__all__ = ["grid"]
+from dppl.lab.streams import APART, DATA_SETS, KINDS, RECIPES, Stream
 
 T = TypeVar("T")
 _Key = tuple[str, str]  # name and encoder of a data set
@@ -29,15 +27,9 @@ def _as_list(value: Any) -> Any:
     return value if isinstance(value, list) and value else [value]
 
 
-def _entries(key: str) -> BeforeValidator:
-    """Read a text in a list as an entry that has only this key."""
-
-    def read(several: Any) -> Any:
-        return (
-            [{key: one} if isinstance(one, str) else one for one in several] if isinstance(several, list) else several
-        )
-
-    return BeforeValidator(read)
+def _short(key: str, kind: Any = str) -> BeforeValidator:
+    """Read a text, or a value of another kind, as an entry that has only this key."""
+    return BeforeValidator(lambda one: {key: one} if isinstance(one, kind) else one)
 
 
 def _refuse(rules: Mapping[str, object]) -> None:
@@ -47,15 +39,11 @@ def _refuse(rules: Mapping[str, object]) -> None:
             raise ValueError(rule)
 
 
-def _word_or(word: str, kind: type[int] | type[float]) -> PlainValidator:
-    """Read a word, or a number of at least 1."""
-
-    def read(value: Any) -> Any:
-        is_number = isinstance(value, (int, kind)) and not isinstance(value, bool) and value >= 1
-        _refuse({f"must be {word!r} or a number of at least 1; got {value!r}": value != word and not is_number})
-        return word if value == word else kind(value)
-
-    return PlainValidator(read)
+def _ratio(value: Any) -> Any:
+    """Read an imbalance ratio."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 1
+    _refuse({f"must be {NATURAL!r} or a number of at least 1; got {value!r}": value != NATURAL and not is_number})
+    return float(value) if is_number else value
 
 
 def _axis(value: Any) -> Any:
@@ -74,7 +62,7 @@ Several = Annotated[list[T], BeforeValidator(_as_list)]  # a value stands for a 
 Count = Annotated[int, Field(ge=1, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 Number = Annotated[float, Field(allow_inf_nan=False)]  # also of a text: YAML 1.1 takes 1e-5, without a dot, for one
-Ratios = list[Annotated[float | str, _word_or(NATURAL, float)]]
+Ratios = list[Annotated[float | str, PlainValidator(_ratio)]]
 Seeds = Annotated[
     list[Annotated[int, Field(ge=0, strict=True)]],
     BeforeValidator(lambda value: list(range(value)) if type(value) is int and value > 0 else value),
@@ -103,13 +91,6 @@ class _Pool(_Strict):
         return self
 
 
-class _Classes(_Strict):
-    """To which tasks of few classes a data set is put together."""
-
-    alone: Several[Count] = []
-    groups: Several[Annotated[int, Field(ge=2, strict=True)]] = []
-
-
 class _Dataset(_Strict):
     """A data set and its public pools."""
 
@@ -120,7 +101,7 @@ class _Dataset(_Strict):
     whole: Flag = False
     public: list[_Pool] = []
     ir: Ratios | None = None
-    classes: _Classes = _Classes()
+    classes: Several[Merged | None] = [None]  # tasks of few classes; None is the data set as it is
 
     @model_validator(mode="before")
     @classmethod
@@ -145,11 +126,6 @@ class _Dataset(_Strict):
         paths = {one.name: data / one.file for one in self.public}
         lines = {one.name: data / one.lines for one in self.public if one.lines}
         return DatasetSpec(self.name, self.encoder, files, paths, lines, source), pools
-
-    def merged(self) -> list[Merged | None]:
-        """Return the tasks of few classes that are made of the data set; None is the data set as it is."""
-        several = [*(Merged(alone=n) for n in self.classes.alone), *(Merged(groups=n) for n in self.classes.groups)]
-        return [*several] or [None]
 
 
 class _Budget(_Strict):
@@ -197,17 +173,8 @@ class _Method(BaseModel):
     tune: Annotated[int, Field(ge=0, strict=True)] = 0
     budgets: Budgets | None = None
     seeds: Seeds | None = None
-    examples: Several[Annotated[int | str, _word_or(NAMES, int)]] = []
-    wrong: Several[Literal[*WRONG] | None] = []  # type: ignore[valid-type]
-    left_out: Several[Count] = []
+    examples: Several[Annotated[Examples | None, _short("source", int | str)]] = [None]
     in_all: Several[Flag] = [False]
-
-    @property
-    def starts(self) -> list[Examples | None]:
-        """What a method starts from: examples, right or wrong ones, or zero, maybe without the examples' rows."""
-        if self.left_out:
-            return [Examples(n, used=False) for n in self.left_out]
-        return [Examples(*each) for each in itertools.product(self.examples, self.wrong or [None])] or [None]
 
     def check(self, where: str, streams: bool) -> None:
         """Refuse what the method cannot do, and keys that do not go together."""
@@ -222,15 +189,14 @@ class _Method(BaseModel):
                     f"{', '.join(method.parameters) or 'none'}."
                 )
         takes_examples = entry is not None and entry.starts_from_examples
+        used = [one is not None and one.used for one in self.examples]
         # Each rule with what breaks it; the error names the first.
         rules = {
             f".tune: {name} has no hyper-parameters to search": self.tune and not (method.space and method.private),
-            ".left_out is for single fits": self.left_out and streams,
             ".in_all is for streams": any(self.in_all) and not streams,
-            ".left_out is for a start without examples": self.left_out and (self.examples or self.wrong),
-            ".wrong is for examples; add examples": self.wrong and not self.examples,
-            f": {name} starts from examples; add examples": method.needs_examples and not self.examples,
-            f".examples: {name} does not start from examples": self.examples and not takes_examples,
+            f": {name} starts from examples; add examples": method.needs_examples and not all(used),
+            f".examples: {name} does not start from examples": any(used) and not takes_examples,
+            ".examples are for single fits": streams and self.examples != [None],
         }
         for rule, broken in rules.items():
             if broken:
@@ -283,9 +249,9 @@ class _Config(_Strict):
     about: str = ""
     source: str = ""
     data: str = "."
-    datasets: Annotated[list[_Dataset], _entries("name")] = []
-    streams: Annotated[list[_Stream], _entries("recipe")] = []
-    methods: Annotated[list[_Method], _entries("method")]
+    datasets: list[Annotated[_Dataset, _short("name")]] = []
+    streams: list[Annotated[_Stream, _short("recipe")]] = []
+    methods: list[Annotated[_Method, _short("method")]]
     budgets: Budgets = []
     ir: Ratios = [NATURAL]
     seeds: Seeds = [0, 1, 2]
@@ -371,7 +337,7 @@ def _first_of(error: ValidationError) -> str:
     first = error.errors()[0]
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
     where = where or "the configuration"
-    if first["type"] == "extra_forbidden":
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"{where} is an unknown key; leave it out."
     if first["type"] == "missing":
         return f"{where} is missing; add it."
@@ -395,7 +361,7 @@ def _datasets(config: _Config, folder: Path) -> dict[_Key, _Data]:
             )
         # What a data set says of itself goes before what holds for all.
         ratios = config.ir if entry.ir is None else entry.ir
-        sources[key] = _Data(*entry.spec(folder, config.source), ratios, entry.merged())
+        sources[key] = _Data(*entry.spec(folder, config.source), ratios, entry.classes)
     return sources
 
 
@@ -422,7 +388,7 @@ def _choices(config: _Config) -> Iterator[_Choice]:
         budgets = [budget for one in several for budget in one.each()]
         seeds = config.seeds if entry.seeds is None else entry.seeds
         axes = entry.__pydantic_extra__
-        for *values, start, in_all in itertools.product(*axes.values(), entry.starts, entry.in_all):
+        for *values, start, in_all in itertools.product(*axes.values(), entry.examples, entry.in_all):
             parameters = dict(zip(axes, values, strict=True))
             yield _Choice(where, entry.method, parameters, entry.tune, budgets, seeds, start, in_all)
 

@@ -13,8 +13,6 @@ from dppl.estimators.public_data import PublicData
 from dppl.estimators.registry import BY_NAME, ENTRIES
 from dppl.kernel.privacy import Budget
 
-__all__ = ["ALL_METHODS", "METHODS", "STREAM_METHODS", "Method", "Range", "label"]
-
 # What the runner passes itself.
 _GIVEN = ("budget", "classes", "random_state")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from dppl.errors import BudgetError
@@ -12,7 +11,7 @@ from dppl.kernel.privacy.budgets import USUAL_DELTA, budget_from_dict, rounded_u
 from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED
 from dppl.lab.experiments.datasets import Merged
 from dppl.lab.experiments.methods import ALL_METHODS, label
-from dppl.lab.experiments.streams import Stream
+from dppl.lab.streams import Stream
 
 TUNED = "tuned on private data, not covered"
 AT_DELTA = f"epsilon at delta = {rounded_up(USUAL_DELTA)}"
@@ -21,11 +20,7 @@ Cell = Mapping[str, Any]
 
 
 def paper_epsilon(budget: Budget) -> float:
-    """Return the position on the x-axis: mu of the Gaussian noise that the budget allows.
-
-    In zCDP that is sqrt(2·rho), the x-axis of the DPPL papers' figures. Pure DP allows no Gaussian noise and goes to
-    sqrt(2·rho) for the rho that it implies.
-    """
+    """Return mu of the Gaussian noise that a budget allows, or for pure DP sqrt(2·rho) of the rho that it implies."""
     if isinstance(budget, PureDP):
         return budget.epsilon
     # The allowance of GaussianDP may be a rounding below, which would be another position.
@@ -34,12 +29,7 @@ def paper_epsilon(budget: Budget) -> float:
 
 def position(budget: Mapping[str, float] | None) -> float:
     """Return mu of a cell's budget, without the last digits of its way through rho; 0 for references."""
-    return 0.0 if budget is None else _position(tuple(budget.items()))
-
-
-@lru_cache
-def _position(budget: tuple[tuple[str, float], ...]) -> float:
-    return nine_digits(paper_epsilon(budget_from_dict(dict(budget))))
+    return 0.0 if budget is None else nine_digits(paper_epsilon(budget_from_dict(dict(budget))))
 
 
 def nine_digits(mu: float) -> float:
@@ -116,11 +106,7 @@ def pays_again(cell: Cell) -> bool:
 
 
 def series_name(cell: Cell, notion: str = "") -> str:
-    """Name the line of a figure, or the row of a table, that holds a cell: its method with all that was done to it.
-
-    Budgets of different notions may share one mu and allow selections of different sharpness, so a report of several
-    gives the `notion`.
-    """
+    """Name a cell's line or row: its method with all that was done to it, and the `notion` where there are several."""
     text = label(cell["method"], cell["parameters"], cell.get("examples"))
     if cell["pool"] is None and ALL_METHODS[cell["method"]].uses_public({}):
         text += " (no public rows)"

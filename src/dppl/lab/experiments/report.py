@@ -22,15 +22,13 @@ from dppl._files import write_atomically
 from dppl.errors import InputError
 from dppl.lab.experiments import figures
 from dppl.lab.experiments.comparisons import class_sizes, comparisons, over_budgets
+from dppl.lab.experiments.figures import Part, slug
 from dppl.lab.experiments.frame import BALANCED, Frame, by, default_settings, frame, panels
 from dppl.lab.experiments.methods import ALL_METHODS
 from dppl.lab.experiments.names import AT_DELTA, TUNED, place_of, series_name
-from dppl.lab.experiments.rendering import Part, Picture, slug, table, to_markdown
 from dppl.lab.experiments.results import DONE, Result, read_results
 from dppl.lab.experiments.stream_report import stream_parts
-from dppl.lab.experiments.tables import metric_tables, sizes_and_times
-
-__all__ = ["write_report"]
+from dppl.lab.experiments.tables import metric_tables, sizes_and_times, table
 
 _TITLE, _MARKDOWN = "Private classifiers compared", "report.md"
 _EXPERIMENTS = (
@@ -69,13 +67,7 @@ _METRICS = {BALANCED: _BALANCED, "minority_accuracy": _MINORITY}
 
 
 def write_report(path: Path, folder: Path) -> list[Path]:
-    """Write the figures and ``report.md`` of a results file, whole or partial.
-
-    A folder with other files than an earlier report's is refused.
-
-    Accuracies on test records are experiments: no guarantee covers them. What was tuned on private records is marked in
-    every table and figure.
-    """
+    """Write figures and ``report.md`` of a results file, whole or partial, to a folder that holds nothing else."""
     results = read_results(path)
     done, failed = ([one for one in results if (one["status"] == DONE) == is_done] for is_done in (True, False))
     if not done:
@@ -96,12 +88,17 @@ def write_report(path: Path, folder: Path) -> list[Path]:
         *_failures(failed),
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    files = []
+    blocks, files = list[str](), list[Path]()
     for part in parts:
-        if isinstance(part, Picture):
-            figures.save(part.figure, folder, part.stem)
-            files += [folder / f"{part.stem}.png", folder / f"{part.stem}.svg"]
-    write_atomically(earlier, to_markdown(parts).encode("utf-8"), overwrite=True)
+        if isinstance(part, str):
+            blocks.append(part)
+            continue
+        figures.save(part.figure, folder, part.stem)
+        files += [folder / f"{part.stem}.png", folder / f"{part.stem}.svg"]
+        blocks.append(f"![{part.title}]({part.stem}.png)")
+        blocks.append(f"**{part.title}** {part.note} Also as `{part.stem}.svg`.")
+    text = "\n\n".join(blocks) + "\n"
+    write_atomically(earlier, text.encode("utf-8"), overwrite=True)
     return [*files, earlier]
 
 

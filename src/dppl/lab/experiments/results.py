@@ -23,8 +23,6 @@ from dppl._files import locked, named, write_atomically
 from dppl.errors import InputError
 from dppl.lab.experiments.config import SCHEMA
 
-__all__ = ["DONE", "FAILED", "PACKED", "SUFFIXES", "Result", "ResultsFile", "read_results", "write_results"]
-
 Result = dict[str, Any]
 DONE, FAILED = "done", "failed"
 PACKED = ".parquet"  # suffix of packed results
@@ -36,11 +34,7 @@ _TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string
 
 
 class ResultsFile:
-    """A results file held open by one runner, which alone may append to it.
-
-    A crash can leave a last line without its end. It is cut off when the file is opened next, or completed if only the
-    line break is missing; nothing else in the file is ever changed.
-    """
+    """A results file of one runner; opening cuts off, or completes, a last line that a crash left without its end."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -83,10 +77,7 @@ class ResultsFile:
 
 
 def read_results(path: str | os.PathLike[str]) -> list[Result]:
-    """Return the last word on every cell: its result, or how it failed if it was never done.
-
-    The file is JSON lines or packed. May be called while a runner writes; a torn last line is ignored.
-    """
+    """Return the last word on every cell: its result, or how it failed if it was never done; skip a torn last line."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"there is no results file {path}; `dppl bench` writes one.")

@@ -18,8 +18,6 @@ from dppl.lab.experiments.config import Cell, Experiment
 from dppl.lab.experiments.datasets import DatasetSpec
 from dppl.lab.experiments.results import DONE, Result, ResultsFile
 
-__all__ = ["Summary", "run_experiment"]
-
 _Specs = Mapping[tuple[str, str], DatasetSpec]
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -40,23 +38,15 @@ def run_experiment(
     path: str | os.PathLike[str],
     *,
     jobs: int | None = None,
-    started: Callable[[list[Cell]], None] = lambda cells: None,
     finished: Callable[[Result], None] = lambda result: None,
 ) -> Summary:
-    """Compute the cells that the results file does not have yet.
-
-    `jobs` are processes of one BLAS thread each; None is one fewer than there are cores. `finished` gets each result
-    when it is on disk, where Ctrl-C leaves it.
-
-    Cells that failed before are tried again; a cell that fails, or whose process dies, is recorded and stops no other.
-    """
+    """Compute the cells without a result, in `jobs` processes; `finished` gets each result when it is on disk."""
     jobs = max(1, (os.cpu_count() or 1) - 1) if jobs is None else jobs
     _validate.positive_integer(jobs=jobs)
     with ResultsFile(path) as results:
         # A cell is known by its key, whatever the configuration's name or order.
         already = results.done
         cells = [cell for cell in experiment.cells if cell.key not in already]
-        started(cells)
         done = 0
         for result in _compute(cells, experiment.datasets, jobs):
             result |= {"config": experiment.config, "data_folder": experiment.data}
@@ -87,10 +77,7 @@ def _compute(cells: Sequence[Cell], datasets: _Specs, jobs: int) -> Iterator[Res
 
 
 class _Worker:
-    """A process that computes one cell after the other.
-
-    It ends by itself when this process is gone, whatever ended that, because its pipe is closed then.
-    """
+    """A process that computes one cell after the other, and ends when the pipe to this process is closed."""
 
     def __init__(self, datasets: _Specs) -> None:
         self._datasets = dict(datasets)

@@ -14,14 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.lab.experiments.figures import Line, deviations, draw, heat_maps
+from dppl.lab.experiments.figures import Line, Part, Picture, deviations, draw, heat_maps, slug
 from dppl.lab.experiments.frame import BALANCED, Frame, by, frame
 from dppl.lab.experiments.names import pays_again
-from dppl.lab.experiments.rendering import Part, Picture, slug, table
 from dppl.lab.experiments.results import Result
-from dppl.lab.experiments.tables import costs, metric_tables, time
-
-__all__ = ["PUBLISHED", "stream_parts"]
+from dppl.lab.experiments.tables import costs, metric_tables, table, time
 
 _METRICS = {
     "average_accuracy": "Average accuracy after the last task",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean, median, stdev
 
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.lab.experiments.figures import Line
 from dppl.lab.experiments.frame import Frame, by, lines, ratios
 from dppl.lab.experiments.names import nine_digits
-from dppl.lab.experiments.rendering import table
 from dppl.metrics import difference_error
-
-__all__ = ["costs", "metric_tables", "sizes_and_times", "time"]
 
 _NONE = "–"
 _MEANS = "Means over seeds, ± their standard deviation."
@@ -53,10 +50,7 @@ def metric_tables(task: tuple[str, ...], rows: Frame, metric: str, title: str, *
 
 
 def _leading(several: Sequence[Line], mu: float) -> Iterator[Line]:
-    """Yield the best private line, and those that it is not clearly ahead of.
-
-    Tuned ones do not count: they saw the private data once more than their budget says.
-    """
+    """Yield the best private line that is not tuned, and those that it is not clearly ahead of."""
     there = [one for one in several if one.private and not one.tuned and mu in one.values]
     ranked = sorted(there, key=lambda one: -round(fmean(one.values[mu]), 3))
     for one in ranked:
@@ -140,3 +134,12 @@ def time(rows: Frame, step: str) -> str:
         return _NONE
     wall, cpu = (rows[f"{step}_{clock}"].median() for clock in ("wall", "cpu"))
     return f"{wall:.3g} ({cpu:.3g})"
+
+
+def table(title: str, note: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table with its title."""
+    lines = [
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        for cells in (header, ["---"] * len(header), *rows)
+    ]
+    return f"**{title}** {note}".strip() + "\n\n" + "\n".join(lines)

@@ -1,7 +1,4 @@
-"""Tuning of hyper-parameters on a part of the private records. No guarantee covers what it finds.
-
-DPPL-v1 (arXiv:2406.08039, B.1) searches with Optuna's tree-structured Parzen estimator for all methods; so does this.
-"""
+"""Tuning on a part of the private records with Optuna, as in DPPL-v1 (B.1). No guarantee covers what it finds."""
 
 from __future__ import annotations
 
@@ -17,8 +14,6 @@ from dppl.lab.experiments.config import Cell
 from dppl.lab.experiments.methods import Method, Range
 from dppl.metrics import balanced_accuracy
 
-__all__ = ["tune"]
-
 _VALIDATION_SHARE = 0.2
 
 Fit = Callable[[Mapping[str, Any], Any, Any, int], Any]
@@ -27,11 +22,7 @@ Fit = Callable[[Mapping[str, Any], Any, Any, int], Any]
 def tune(
     cell: Cell, method: Method, fit: Fit, X: NDArray[Any], y: NDArray[Any], classes: NDArray[Any]
 ) -> dict[str, Any]:
-    """Return the settings with the best balanced accuracy on a held-out fifth of the records, defaults among them.
-
-    The cell's seed fixes the split, the sampler and the noise of every trial; parameters that the cell fixes stay as
-    they are. `fit` takes settings, records and a noise seed.
-    """
+    """Return the settings with the best balanced accuracy on a held-out fifth of the records, defaults among them."""
     optuna = optional("optuna", "Optuna", "lab")
     optuna.logging.set_verbosity(logging.WARNING)
     # The split is by the cell's seed, and the same for every trial; each part has a record at least.
