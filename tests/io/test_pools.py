@@ -3,7 +3,6 @@
 import pickle
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -170,7 +169,7 @@ def test_rows_in_memory_are_one_fragment(folder):
 
 
 def test_of_a_url_only_the_bytes_that_are_needed_are_fetched(store, folder, monkeypatch):
-    monkeypatch.setattr("dppl.io._columns._FETCHED", 100_000)
+    monkeypatch.setattr("dppl.io.parquet._FETCHED", 100_000)
     rows = np.random.default_rng(0).normal(size=(100_000, 16)).astype(np.float32)
     write_table(folder / "a.parquet", rows)
     store.objects.clear()
@@ -252,11 +251,12 @@ def with_lengths(path, *lengths, **options):
 
 @loop("lengths", [(5, 5, 5), (7, 7, 7), (None, 5), (6, None, 5), (6, 6, 1)])
 def test_lists_of_another_length_are_refused(lengths, tmp_path):
-    """By the outline, if they are the first of a shard; others show when they are read."""
+    """Wherever they are, before a row is read: a fit that has charged its ledger must not stop over one record."""
     with_lengths(tmp_path / "s_0.parquet", 6, 6, None)
     with_lengths(tmp_path / "s_1.parquet", *lengths)
-    with pytest.raises(InputError, match=r"s_1\.parquet: all lists in column 'x' must have the same length"):
-        read_table(tmp_path) if next(filter(None, lengths)) != 6 else np.asarray(read_table(tmp_path))
+    for read in (read_table, read_parts):
+        with pytest.raises(InputError, match="all lists in column 'x' must have the same length"):
+            read(tmp_path)
 
 
 @loop("width", [1, 2, 6])
@@ -273,10 +273,10 @@ def test_lists_of_one_length_pass_whatever_is_null(width, tmp_path):
 
 def test_a_named_column_of_ids_must_be_in_every_file(folder):
     replace(3, url=pa.array([0.5] * COUNTS[3]))(fixed(folder))
-    with pytest.raises(InputError, match="must have one column 'url' of texts or integers; it holds double"):
+    with pytest.raises(InputError, match=r"ids must name one column of .* with texts or integers; 'url' holds double"):
         read_table(folder, ids="url")
     pq.write_table(shard(folder, 3).drop(["url"]), folder / "shard_3.parquet")
-    with pytest.raises(InputError, match=r"shard_3\.parquet must have one column 'url'"):
+    with pytest.raises(InputError, match=r"shard_3\.parquet with texts or integers; 'url' is none"):
         read_table(folder, ids="url")
     np.save(folder.parent / "a.npy", ROWS)
     with pytest.raises(InputError, match="must have a column 'url' of ids"):
@@ -389,27 +389,6 @@ def test_a_missing_package_is_named_with_the_command(monkeypatch):
         MissingExtra, match=r"hf:// needs .*huggingface-hub; install it .*pip install -e '\.\[remote\]'"
     ):
         read_table("hf://datasets/someone/pool")
-
-
-@pytest.mark.parametrize(
-    ("url", "asked"),
-    [
-        ("gs://bucket/pool", "gs://bucket/pool?retry_limit_seconds=60"),
-        ("gs://bucket/pool?scheme=http", "gs://bucket/pool?scheme=http&retry_limit_seconds=60"),
-        ("gs://bucket/pool?retry_limit_seconds=5", "gs://bucket/pool?retry_limit_seconds=5"),
-    ],
-)
-def test_a_store_of_google_that_does_not_answer_is_given_up_after_a_minute(url, asked, monkeypatch):
-    heard = []
-
-    def opened(url):
-        heard.append(url)
-        raise OSError
-
-    monkeypatch.setattr(_places.fs, "FileSystem", SimpleNamespace(from_uri=opened))
-    with pytest.raises(InputError, match="gs://bucket/pool must be a URL that Arrow can open"):
-        read_table(url)
-    assert heard == [asked]
 
 
 def test_an_unknown_scheme_is_refused():
@@ -556,11 +535,6 @@ def test_shards_of_two_lattices_are_no_table(folder, pair):
     pq.write_table(table.replace_schema_metadata(metadata), both / "s_1.parquet")
     with pytest.raises(InputError, match="all shards must have the same columns and types"):
         read_table(both)
-
-
-def test_lattice_rows_go_into_parquet_only(pair):
-    with pytest.raises(ParameterError, match="'lattice' is a form of"):
-        convert_table(pair[0], pair[0].with_name("o.npy"), rows="lattice")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -142,17 +142,12 @@ def test_json_lines(tmp_path, run, texts):
     ]
 
 
-def test_a_text_a_line_with_labels(tmp_path, run, texts):
+def test_a_text_a_line(tmp_path, run, texts):
     text = put(tmp_path / "t.txt", b"\xef\xbb\xbfone\r\n\ntwo\n\0\nthree")
-    labels = put(tmp_path / "y.txt", b"a\nb\nc\nd\n e \n")
-    found = run(text, texts, labels=labels)
-    assert (found.ids, found.labels) == (["0", "2", "4"], ["a", "c", "e"])
+    found = run(text, texts)
+    assert (found.ids, found.labels) == (["0", "2", "4"], None)
     assert sorted(texts.prepared) == ["one", "three", "two"]
     assert found.reasons == {"line 1": "it is empty", "line 3": "it is not a text: it holds NUL characters"}
-    assert run(text, texts, out="without").labels is None
-    labels.write_bytes(b"a\nb\n")
-    with pytest.raises(InputError, match="one line for each line"):
-        open_source(text, labels=labels)
 
 
 def test_a_line_that_is_too_long_costs_no_other(tmp_path, run, texts, monkeypatch):
@@ -212,7 +207,7 @@ def test_the_kind_is_recognised_or_forced(tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("t.csv", {"labels": "y.txt"}, "^labels goes with images and text files"),
+        ("t.csv", {"labels": "y.txt"}, "^labels goes with images"),
         ("t.txt", {"columns": Columns(x="text")}, "^columns go with files that have columns"),
         ("photos", {"columns": Columns(y="label")}, "^columns go with files that have columns"),
         ("t.csv", {"kind": "images"}, "^kind must be another .*, which is a file"),

@@ -564,7 +564,7 @@ def test_what_holds_no_items_is_refused(uri, X):
 def test_items_of_another_kind_are_refused_before_the_charge(uri, X, tmp_path):
     ledger = Ledger(tmp_path / "ledger.db", "mails", ZCDP(10.0))
     model = make(uri)
-    with pytest.raises(InputError, match=r"X must hold \w+s: .* got only items of other types"):
+    with pytest.raises(InputError, match=r"X must be a sequence of \w+s, one a record"):
         model.fit(X, Y[: len(X)], ledger=ledger)
     assert ledger.releases() == []
     # One that may be an item, or a missing one, and the others count as unusable.

@@ -6,12 +6,11 @@ from dppl._lazy import lazy
 
 if TYPE_CHECKING:
     from dppl.io.labels import read_classes
-    from dppl.io.person_ids import read_ids
     from dppl.io.pipeline import Embedded, embed
     from dppl.io.records import Columns, Source
     from dppl.io.sample import Sample, load_messages, load_sample
     from dppl.io.sources import KINDS, has_columns, holds_embeddings, open_source
-    from dppl.io.tables import EmbeddingTable, PartedTable, read_parts, read_table
+    from dppl.io.tables import EmbeddingTable, PartedTable, read_ids, read_parts, read_table
     from dppl.io.writing import PERSON, ROWS, convert_table, write_table
 
 __all__ = [
@@ -41,12 +40,11 @@ __all__ = [
 # Arrow and its file systems take as long to import as NumPy, and no help of a command needs them.
 _HOMES = {
     "read_classes": "dppl.io.labels",
-    "read_ids": "dppl.io.person_ids",
     **dict.fromkeys(["Embedded", "embed"], "dppl.io.pipeline"),
     **dict.fromkeys(["Columns", "Source"], "dppl.io.records"),
     **dict.fromkeys(["Sample", "load_messages", "load_sample"], "dppl.io.sample"),
     **dict.fromkeys(["KINDS", "has_columns", "holds_embeddings", "open_source"], "dppl.io.sources"),
-    **dict.fromkeys(["EmbeddingTable", "PartedTable", "read_parts", "read_table"], "dppl.io.tables"),
+    **dict.fromkeys(["EmbeddingTable", "PartedTable", "read_ids", "read_parts", "read_table"], "dppl.io.tables"),
     **dict.fromkeys(["PERSON", "ROWS", "convert_table", "write_table"], "dppl.io.writing"),
 }
 

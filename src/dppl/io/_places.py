@@ -24,8 +24,6 @@ _URL = re.compile(r"(?P<outer>(?:.*::)?)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?
 # What may be a name and a password: a colon before the first slash that no port follows.
 _SECRET = re.compile(r"[^/]*:(?![0-9]+(/|$))")
 _REACHABLE = "check the URL, the credentials and the network"
-# By itself Arrow asks a store of Google again for a quarter of an hour.
-_PATIENCE = "retry_limit_seconds=60"
 _HERE = fs.LocalFileSystem()
 
 
@@ -52,10 +50,7 @@ def shown_as(path: str | os.PathLike[str]) -> str:
 
 
 def natural(name: str) -> tuple[list[tuple[int, str]], str]:
-    """Return the sorting key of a name: runs of digits count as numbers, so that shard_2 precedes shard_10.
-
-    Names that differ in leading zeros alone are sorted as texts, so the order never depends on the folder's.
-    """
+    """Return the sorting key of a name, in which runs of digits count as numbers, and leading zeros only as texts."""
     parts = re.split(r"([0-9]+)", name)
     return [(int(part), "") if place % 2 else (-1, part) for place, part in enumerate(parts)], name
 
@@ -100,10 +95,7 @@ class Place:
             return info
 
     def files(self, suffix: str) -> list[Place]:
-        """Return the files of a folder with a suffix, in natural order and without the hidden ones that tools leave.
-
-        Two names of one file of this machine are an error: its records would count twice.
-        """
+        """Return the files of a folder with a suffix, in natural order and without the hidden ones that tools leave."""
         with converting(f"{self} must be a readable folder", self.hint):
             names = [info.base_name for info in self.system.get_file_info(fs.FileSelector(self.path))]
         places = [self / name for name in sorted(names, key=natural) if name and name[0] not in "._"]
@@ -136,8 +128,6 @@ def open_place(path: str | os.PathLike[str]) -> Place:
         # Absolute: the process that reads it may have another working folder.
         return Place(_HERE, Path(os.path.abspath(shown)).as_posix() if shown else shown, shown)
     url = f"{match['outer']}{scheme}://{match['rest']}"
-    if scheme == "gs" and "retry_limit_seconds=" not in url:
-        url += f"{'&' if '?' in url else '?'}{_PATIENCE}"
     with converting(f"{shown} must be a URL that Arrow can open", _REACHABLE):
         try:
             system, inside = fs.FileSystem.from_uri(url)

@@ -30,10 +30,7 @@ class TooManyPixels(BadRecord):
 
 
 def decode(payload: Payload, modality: str, most_pixels: int = MOST_PIXELS) -> Any:
-    """Return the upright RGB image or the text that a record holds, as bytes or as it is.
-
-    An image in the bytes of a file may have `most_pixels`, at most `MOST_PIXELS`.
-    """
+    """Return the upright RGB image, of at most `most_pixels`, or the text that a record holds, as bytes or as it is."""
     if modality == "image":
         if hasattr(payload, "convert"):
             return payload
@@ -49,10 +46,7 @@ def described(modality: str) -> str:
 
 
 class _Quiet:
-    """Keeps warnings and log records, which may quote a file, from showing; warnings of huge images become errors.
-
-    That is so in the whole process while a thread is inside: the first to enter sets it, the last undoes it.
-    """
+    """While one thread is inside, none shows warnings or logs, which may quote a file; of huge images they raise."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -92,11 +86,7 @@ quiet = _Quiet()
 
 @cache
 def _tiff_handlers() -> list[Any]:
-    """Return the functions that choose where libtiff, which Pillow has for compressed TIFF, writes messages.
-
-    By itself it writes to the standard error of the process, out of Python's reach. There are none where Pillow has no
-    libtiff, or hides it.
-    """
+    """Return what chooses where Pillow's libtiff, if it has one, writes messages: by itself to the process's stderr."""
     library = ctypes.CDLL(_pillow("PIL._imaging").__file__)
     setters = [getattr(library, f"TIFFSet{kind}Handler", None) for kind in ("Error", "Warning")]
     for setter in filter(None, setters):

@@ -14,19 +14,7 @@ import pyarrow.compute as pc
 from dppl import _validate
 from dppl._metadata import LATTICE
 from dppl.errors import InputError
-from dppl.io._columns import (
-    choose_column,
-    is_list,
-    is_text,
-    label_column,
-    listed,
-    open_parquet,
-    plain,
-    read_columns,
-    read_labels,
-    stream_batches,
-    value_type,
-)
+from dppl.io import parquet
 from dppl.io._places import Place
 from dppl.io.labels import PLAIN, Array, as_labels, converting, load_npy, type_name
 
@@ -37,10 +25,7 @@ _ID = "id"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Fragment:
-    """One file of a table, or some rows of one: it holds a path and travels, unless its rows are in memory.
-
-    The labels of its rows are ``table.y[first : first + rows]``.
-    """
+    """One file of a table, or some rows of one: it holds a path and travels, unless its rows are in memory."""
 
     rows: int
     width: int
@@ -80,16 +65,20 @@ class Fragment:
         if table is None:
             return None
         column = table.column(0)
-        kind = value_type(column.type)
-        whole_numbers = pa.types.is_integer(kind) and self.id != _ID  # the usual column may hold row numbers
-        if column.null_count or not (is_text(kind) or whole_numbers):
+        names_rows = parquet.is_text if self.id == _ID else parquet.is_label  # the usual column may hold row numbers
+        if column.null_count or not names_rows(column.type):
             return None
         with converting(f"{self.path}: column {self.id!r} must be readable"):
-            return [one.decode() if isinstance(one, bytes) else str(one) for one in plain(column).to_pylist()]
+            return [one.decode() if isinstance(one, bytes) else str(one) for one in parquet.plain(column).to_pylist()]
 
     def columns(self, names: Sequence[str]) -> pa.Table | None:
         """Return other columns of the same records, of the names that are there; None if none is."""
-        return read_columns(self.place, names) if self.place is not None and self._suffix == ".parquet" else None
+        if self.place is None or self._suffix != ".parquet":
+            return None
+        with parquet.open_parquet(self.place) as file:
+            present = [name for name in names if file.schema_arrow.names.count(name) == 1]
+            with converting(f"{self.place}: columns {', '.join(map(repr, present))} must be readable"):
+                return file.read(columns=present) if present else None
 
     def labels(self, y: str) -> Array | None:
         """Return the labels of its rows that are stored with them under a name; None if there are none."""
@@ -97,26 +86,22 @@ class Fragment:
             return None
         if self._suffix == ".npz":
             return read_npz(self.place, self.column, y)[1]
-        with open_parquet(self.place) as file:
-            return read_labels(file, self.place, y)
+        with parquet.open_parquet(self.place) as file:
+            return parquet.read_labels(file, self.place, y)
 
     def labelled(self, y: str) -> bool:
         """Return whether labels are stored with its rows; a column of Parquet is not read for that."""
         if self.place is None or self._suffix != ".parquet":
             return self.labels(y) is not None
-        with open_parquet(self.place) as file:
-            return label_column(file.schema_arrow, self.place, y) is not None
+        with parquet.open_parquet(self.place) as file:
+            return parquet.label_column(file.schema_arrow, self.place, y) is not None
 
     def check_ids(self, table: Place) -> None:
         """Raise unless the column of ids can name all records."""
         if self.place is None or self._suffix != ".parquet":
             raise InputError(f"{table} must have a column {self.id!r} of ids; it holds rows only; write .parquet")
-        with open_parquet(self.place) as file:
-            schema = file.schema_arrow
-        kind = value_type(schema.field(self.id).type) if schema.names.count(self.id) == 1 else None
-        if kind is None or not (is_text(kind) or pa.types.is_integer(kind)):
-            got = f"there are {listed(schema.names)}; name one" if kind is None else f"it holds {kind}; name another"
-            raise InputError(f"{self.place} must have one column {self.id!r} of texts or integers; {got}")
+        with parquet.open_parquet(self.place) as file:
+            parquet.check_column(file.schema_arrow, self.place, self.id, "texts or integers", parquet.is_label, "ids")
 
     def cut(self, rows: int) -> list[Fragment]:
         """Return fragments of at most so many rows, where a file can be read from the middle: npy can."""
@@ -146,8 +131,11 @@ class Fragment:
     def _read(self) -> Iterator[Array]:
         """Yield the rows of the file in pieces of any size, in C order and native bytes."""
         if self.place is not None and self._suffix == ".parquet":
-            for batch in stream_batches(self.place, _BATCH_ROWS, [self.column]):
-                yield _parquet_rows(batch.column(0), self.width, self.dtype, self.place, self.column)
+            for batch in parquet.stream(self.place, _BATCH_ROWS, [self.column]):
+                values = batch.column(0)
+                if _lengths(values) - {self.width}:
+                    raise self._changed()
+                yield _parquet_rows(values, self.width, self.dtype)
             return
         rows = np.asarray(self.held())
         if (rows.shape, rows.dtype.newbyteorder("=")) != (self.shape, self.dtype):
@@ -172,12 +160,12 @@ class Fragment:
             return read_npz(self.place, self.column, None)[0]
         return read_npy(self.place)[self.start : self.start + self.rows]
 
-    def first_width(self) -> int:
-        """Return the length of the first lists that are neither null nor empty; 0 if there are none."""
+    def list_lengths(self) -> set[int]:
+        """Return the lengths of all lists in a Parquet file: its schema may leave them open, and nulls have none."""
         assert self.place is not None
-        batches = stream_batches(self.place, _BATCH_ROWS, [self.column])
-        lengths = (pc.max(pc.list_value_length(batch.column(0))).as_py() for batch in batches)
-        return next((int(length) for length in lengths if length), 0)
+        return set().union(
+            *(_lengths(batch.column(0)) for batch in parquet.stream(self.place, _BATCH_ROWS, [self.column]))
+        )
 
     def _changed(self) -> InputError:
         return InputError(f"{self.path} must not change while it is read; it did; read the table again")
@@ -198,10 +186,10 @@ def read_outline(place: Place, x: str, y: str | None) -> Outline:
         return Outline(Fragment.of(rows), labels, {})
     if place.suffix == ".npy":
         return Outline(Fragment.of(read_npy(place), place if place.local is not None else None), None, {})
-    with open_parquet(place) as file:
+    with parquet.open_parquet(place) as file:
         entries = (file.schema_arrow.metadata or {}).items()
         metadata = {key.decode("utf-8", "replace"): text.decode("utf-8", "replace") for key, text in entries}
-        return Outline(_parquet_fragment(file, place, x, metadata), read_labels(file, place, y), metadata)
+        return Outline(_parquet_fragment(file, place, x, metadata), parquet.read_labels(file, place, y), metadata)
 
 
 def read_npy(place: Place) -> Array:
@@ -226,7 +214,9 @@ def open_npz(place: Place) -> Iterator[Any]:
 def read_npz(place: Place, x: str, y: str | None) -> tuple[Array, Array | None]:
     """Read two arrays of an npz file: rows and labels."""
     with open_npz(place) as archive:
-        x_name, y_name = (choose_column(archive.files, role, name, place) for role, name in (("x", x), ("y", y)))
+        x_name, y_name = (
+            parquet.choose_column(archive.files, role, name, place) for role, name in (("x", x), ("y", y))
+        )
         rows = np.asarray(archive[x_name])
         labels = None if y_name is None else np.asarray(archive[y_name])
     check_rows(rows, f"{place}: array {x_name!r}")
@@ -247,9 +237,9 @@ def check_rows(rows: Array, name: str) -> None:
 
 def _parquet_fragment(file: Any, place: Place, x: str, metadata: Mapping[str, str]) -> Fragment:
     """Describe the rows of an open Parquet file; width 0 stands for one that the schema leaves open."""
-    name = str(choose_column(file.schema_arrow.names, "x", x, place))
+    name = str(parquet.choose_column(file.schema_arrow.names, "x", x, place))
     kind = file.schema_arrow.field(name).type
-    if is_list(kind) and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
+    if parquet.is_list(kind) and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         width = int(kind.list_size) if pa.types.is_fixed_size_list(kind) else 0
         dtype = np.dtype(kind.value_type.to_pandas_dtype())
     elif pa.types.is_fixed_size_binary(kind) and kind.byte_width and LATTICE in metadata:
@@ -262,21 +252,16 @@ def _parquet_fragment(file: Any, place: Place, x: str, metadata: Mapping[str, st
     return Fragment(place=place, column=name, rows=int(file.metadata.num_rows), width=width, dtype=dtype)
 
 
-def ragged(place: Place | None, column: str) -> InputError:
-    """Return the error about lists of different lengths."""
-    return InputError(
-        f"{place}: all lists in column {column!r} must have the same length; they differ; "
-        "embed all records with one encoder, and write a fixed-size list"
+def _lengths(values: Any) -> set[int]:
+    return (
+        set(pc.unique(pc.list_value_length(values)).drop_null().to_pylist()) if parquet.is_list(values.type) else set()
     )
 
 
-def _parquet_rows(values: Any, width: int, dtype: np.dtype[Any], place: Place, column: str) -> Array:
+def _parquet_rows(values: Any, width: int, dtype: np.dtype[Any]) -> Array:
     """Turn Arrow lists, or lattice rows as bytes, into rows; a null makes its whole row NaN (0 for integers)."""
     whole = np.ones(len(values) - values.null_count, bool)
-    if is_list(values.type):
-        lengths = pc.list_value_length(values).drop_null().to_numpy(zero_copy_only=False)
-        if np.any(lengths != width):
-            raise ragged(place, column)
+    if parquet.is_list(values.type):
         flat, unit = values.flatten(), dtype.itemsize  # without the slots of null lists
         if flat.null_count:
             whole = ~flat.is_null().to_numpy(zero_copy_only=False).reshape(-1, width).any(axis=1)

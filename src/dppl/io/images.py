@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -13,18 +13,7 @@ import pyarrow as pa
 
 from dppl.io.decoding import MOST_BYTES
 from dppl.io.lines import CsvTexts, Form
-from dppl.io.records import (
-    PATHS,
-    BadRecord,
-    Columns,
-    Payload,
-    Record,
-    Source,
-    Version,
-    file_version,
-    make_record,
-    rejected,
-)
+from dppl.io.records import PATHS, BadRecord, Columns, Content, Record, Source, file_version, make_record, rejected
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".avif", ".jp2", ".ppm"}
 _LOOP = "it is a loop of symbolic links"
@@ -32,11 +21,7 @@ _REASONS = {errno.ELOOP: _LOOP, errno.ENOENT: "there is no such file, or its lin
 
 
 class ImageFolder(Source):
-    """Every file below a folder, in the order of the names; the first folder on the way to a file is its label.
-
-    With subfolders, a file next to them has no class and is skipped. Names that start with a dot are skipped. An image
-    by itself has no label.
-    """
+    """Every visible file below a folder in the order of names; the first folder on the way is its label, if any."""
 
     modality = "image"
 
@@ -94,12 +79,12 @@ class ListedImages(CsvTexts):
         # A row must not reach files that its owner did not put into the folder.
         inside = PurePosixPath(name)
         outside = inside.is_absolute() or ".." in inside.parts
-        content = (str, None) if outside else _image(self._folder / inside)
+        content: Content = (str, None) if outside else _image(self._folder / inside)
         record = make_record(name, fields.get("id", name), fields.get("y"), *content, fields.get("person"))
         return rejected(record, "its path leads out of the folder") if outside else record
 
 
-def _image(file: Path) -> tuple[Callable[[], Payload], Version]:
+def _image(file: Path) -> Content:
     """Return the way to read an image, and its version; a file that is gone has none, and reading it says why."""
     try:
         return partial(read_image, file), file_version(file)

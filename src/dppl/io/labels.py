@@ -6,7 +6,7 @@ A label that fits no class never stops reading and is never named: whether one r
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,7 @@ Array = npt.NDArray[Any]
 
 PLAIN = "write it again with NumPy, as numbers or strings and not as Python objects"
 _INT64 = np.iinfo(np.int64)
-_SUFFIXES = (".npy", ".txt", ".csv")
-_QUOTED = re.compile(r'"(.*)"', re.DOTALL)
+_SUFFIXES = (".npy", ".txt")
 _BYTE_ORDER_MARK = "\ufeff"
 # An integer as `str` writes it, so that text -> integer -> text changes nothing ("01" stays text).
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
@@ -40,6 +39,11 @@ def converting(promise: str, hint: str = "write it again") -> Iterator[None]:
         raise InputError(f"{promise}; there is no permission to read it; {hint}") from None
     except Exception as error:  # a damaged file may raise anything, and its text may quote what could not be read
         raise InputError(f"{promise}; got {type(error).__name__}; {hint}") from None
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names of columns as messages list them."""
+    return ", ".join(map(repr, names)) or "none"
 
 
 def read_classes(path: AnyPath) -> Array:
@@ -108,21 +112,14 @@ def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
 
 
 def read_label_file(path: AnyPath) -> Array:
-    """Read the labels of all rows: an npy file, or text with a label a line; a CSV file may have quotes around lines.
-
-    Labels in text are always strings: whether all of them are integers is private.
-    """
+    """Read the labels of all rows: an npy file, or text with a label a line, whose labels are always strings."""
     file = Path(path)
     suffix = file.suffix.lower()
     if suffix not in _SUFFIXES:
         raise InputError(f"labels must end in {', '.join(_SUFFIXES)}; got {file.name!r}; convert the file")
     if suffix == ".npy":
         return np.array(as_labels(load_npy(file), name=str(file)))
-    lines = _lines(file)
-    if suffix == ".csv":  # a comma is a character like any other
-        matches = [(line, _QUOTED.fullmatch(line)) for line in lines]
-        lines = [line if match is None else match[1].replace('""', '"').strip() for line, match in matches]
-    return np.array(lines, dtype=object)
+    return np.array(_lines(file), dtype=object)
 
 
 def _lines(path: Path) -> list[str]:

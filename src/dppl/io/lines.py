@@ -12,10 +12,10 @@ import csv
 import io
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import islice, repeat
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,18 +23,7 @@ import pyarrow as pa
 
 from dppl.errors import InputError, ParameterError
 from dppl.io.decoding import MOST_TEXT_BYTES
-from dppl.io.records import (
-    TEXTS,
-    BadRecord,
-    Columns,
-    Payload,
-    Record,
-    Source,
-    Version,
-    bad_record,
-    make_record,
-    resolve_columns,
-)
+from dppl.io.records import TEXTS, BadRecord, Columns, Content, Record, Source, bad_record, make_record, resolve_columns
 
 _UTF_8 = "utf-8"
 _MARK = "\ufeff"
@@ -46,13 +35,9 @@ _LARGEST_LONG = (1 << 8 * struct.calcsize("l") - 1) - 1  # of the platform's C
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How files of lines are written, as far as it is named."""
+    """How a file of lines is written: None is UTF-8, or UTF-16 where it begins with its byte order mark."""
 
-    # That of all files that are read. None is UTF-8, or UTF-16 where a file begins with its byte order mark.
     encoding: str | None = None
-    # One character, or ``"tab"``. None is a comma, or in ``.tsv`` a tab; where the header has none, the one of comma,
-    # semicolon, tab and bar which cuts it into most columns.
-    delimiter: str | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -64,15 +49,11 @@ class Form:
                 f"{self.encoding!r}.",
                 parameter="encoding",
             ) from None
-        if self.delimiter not in (None, "tab") and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
-            raise ParameterError(
-                f"must be one character, such as ; or |, or tab; got {self.delimiter!r}.", parameter="delimiter"
-            )
 
     @property
     def parameters(self) -> dict[str, str]:
         """What is named, as a table keeps it."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {} if self.encoding is None else {"encoding": self.encoding}
 
     @contextmanager
     def opened(self, path: Path, newline: str = "") -> Iterator[TextIO]:
@@ -92,12 +73,11 @@ class Form:
                 parameter="encoding",
             ) from None
 
-    def check(self, *paths: Path) -> None:
-        """Read files to their ends, to see that they are in this encoding."""
-        for path in paths:
-            with self.opened(path) as file:
-                while file.read(_CHARACTERS):
-                    pass
+    def check(self, path: Path) -> None:
+        """Read a file to its end, to see that it is in this encoding."""
+        with self.opened(path) as file:
+            while file.read(_CHARACTERS):
+                pass
 
 
 class CsvTexts(Source):
@@ -110,11 +90,16 @@ class CsvTexts(Source):
     def __init__(self, path: Path, columns: Columns, form: Form) -> None:
         self._path, self._form = path, form
         form.check(path)
-        self._delimiter = "\t" if form.delimiter == "tab" else form.delimiter or self._delimiter_of_header()
-        header = next(self._rows(), None)
-        if header is None:
-            raise InputError(f"{path} is empty; its first line must name the columns.")
-        self._names = header if isinstance(header, list) else []
+        # The header shows the delimiter: it is public, and no record decides.
+        widths, first = {}, "\t" if path.suffix.lower() == ".tsv" else ","
+        for self._delimiter in (first, *_DELIMITERS):
+            header = next(self._rows(), None)
+            if header is None:
+                raise InputError(f"{path} is empty; its first line must name the columns.")
+            widths[self._delimiter] = header if isinstance(header, list) else []
+        most = max(widths, key=lambda delimiter: len(widths[delimiter]))  # of equal ones the first
+        self._delimiter = first if len(widths[first]) > 1 else most
+        self._names = widths[self._delimiter]
         self.columns = resolve_columns(columns, self._names, path, self._usual, secret=True)
         self.label_type = None if self.columns.y is None else pa.string()
         self.person_type = None if self.columns.person is None else pa.string()
@@ -136,11 +121,9 @@ class CsvTexts(Source):
         return make_record(f"row {number}", identity, fields.get("y"), lambda: text, text, fields.get("person"))
 
     def _rows(self) -> Iterator[list[str] | str]:
-        """Yield the rows that are not blank, and for one that is damaged the reason why it is skipped.
-
-        What belongs to a row is as the lenient reader says. A strict one, or one with a limit, stops within a damaged
-        row and takes the lines that remain of it for other rows.
-        """
+        """Yield the rows that are not blank, and for one that is damaged the reason why it is skipped."""
+        # What belongs to a row is as the lenient reader says: a strict one stops within a damaged row, and would take
+        # the lines that remain of it for other rows.
         with self._form.opened(self._path) as file:
             lines = _CsvLines(file, self._delimiter)
             for row in _without_limit(csv.reader(lines, delimiter=self._delimiter)):
@@ -148,20 +131,9 @@ class CsvTexts(Source):
                 if row:
                     yield damage or row
 
-    def _delimiter_of_header(self) -> str:
-        """Return the delimiter that the header shows, which is public: no record decides it."""
-        usual, widths = "\t" if self._path.suffix.lower() == ".tsv" else ",", {}
-        for self._delimiter in (usual, *_DELIMITERS):  # of equal ones the first is taken
-            header = next(self._rows(), "")
-            widths[self._delimiter] = len(header) if isinstance(header, list) else 0
-        return usual if widths[usual] > 1 else max(widths, key=widths.__getitem__)
-
 
 def _without_limit(rows: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Yield the rows of a CSV reader, however long their fields are.
-
-    The limit is one of the whole process. It is as it was whenever other code runs.
-    """
+    """Yield the rows of a CSV reader, however long; the limit, one of the whole process, is as it was in between."""
     while True:
         before = csv.field_size_limit(_LARGEST_LONG)
         try:
@@ -217,10 +189,7 @@ class _CsvLines:
 
 
 class JsonTexts(Source):
-    """Texts in a file with one JSON object a line.
-
-    Names of columns are fixed or given, never looked for in the lines: one record could else rename them for all.
-    """
+    """Texts in a file with one JSON object a line; no line decides the names of columns, which would rename all."""
 
     modality = "text"
     label_type = pa.string()
@@ -269,30 +238,23 @@ class JsonTexts(Source):
 
 
 class TextLines(Source):
-    """A text a line, blank ones too; their labels, if any, are the lines of a second file."""
+    """A text a line, blank ones too, without labels."""
 
     modality = "text"
+    label_type = None
 
-    def __init__(self, path: Path, labels: Path | None, form: Form) -> None:
-        self._path, self._labels, self._form = path, labels, form
-        self.label_type = None if labels is None else pa.string()
-        self.parameters = {"kind": "text", "labels": labels is not None, **form.parameters}
-        form.check(path, *([] if labels is None else [labels]))
-        if labels is not None and self.count() != sum(1 for _ in _lines(labels, form)):
-            raise InputError(f"{labels} must have one line for each line of {path}; the numbers differ.")
+    def __init__(self, path: Path, form: Form) -> None:
+        self._path, self._form = path, form
+        self.parameters = {"kind": "text", **form.parameters}
+        form.check(path)
 
     def __iter__(self) -> Iterator[Record]:
-        labels: Iterable[str | None] = repeat(None) if self._labels is None else _lines(self._labels, self._form)
-        for number, (line, label) in enumerate(zip(_lines(self._path, self._form), labels, strict=False)):
-            # In bytes, as tables of before know them.
-            yield make_record(f"line {number}", number, label, *_text_in(line.encode("utf-8", "surrogatepass")))
-
-    def count(self) -> int:
-        """Return the number of records, which is private."""
-        return sum(1 for _ in _lines(self._path, self._form))
+        for number, line in enumerate(_lines(self._path, self._form)):
+            # As bytes: some encodings can write what no UTF-8 holds.
+            yield make_record(f"line {number}", number, None, *_text_in(line.encode("utf-8", "surrogatepass")))
 
 
-def _text_in(value: Any) -> tuple[Callable[[], Payload], Version]:
+def _text_in(value: Any) -> Content:
     """Return how to load a text, and its version; what is none of these says so when it is loaded."""
     is_text = isinstance(value, str | bytes)
     return (lambda: value) if is_text else bad_record("", "it has no text").load, value if is_text else None

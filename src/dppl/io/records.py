@@ -12,17 +12,18 @@ from typing import Any, NoReturn, TypeAlias
 import pyarrow as pa
 
 from dppl.errors import InputError
-from dppl.io._columns import listed
+from dppl.io.labels import listed
 
 Payload: TypeAlias = bytes | str
 Version: TypeAlias = str | bytes | None
 Label: TypeAlias = str | int | None
+Content: TypeAlias = tuple[Callable[[], Payload], Version]  # a way to load it, and what differs where it does
 PersonId: TypeAlias = str | bytes | int | float | None
 
 _LARGEST_INTEGER = 2**63 - 1
 # Usual names of columns.
 TEXTS = ("text", "sentence")
-IMAGES = ("image", "bytes")
+CONTENTS = (*TEXTS, "image", "bytes")
 PATHS = ("file", "file_name", "filename", "path", "image")
 _LABELS = ("label", "labels", "y")
 
@@ -39,9 +40,7 @@ class Record:
     reference: str  # where it lies in the source: a path, or a row counted from 0
     label: Label  # None where it is missing
     load: Callable[[], Payload]  # returns the bytes of an image, or a text as str or bytes; raises `BadRecord`
-    version: (
-        Version  # differs where contents do, without loading them: a text, a `file_version`, why the record is skipped
-    )
+    version: Version  # differs where contents do, without loading them: a text, a `file_version`, why it is skipped
     person: PersonId = None  # whose record it is, which is another thing than `id`; None where it is missing
 
 
@@ -125,16 +124,11 @@ class Columns:
 def resolve_columns(
     columns: Columns, names: Sequence[str], where: Path, usual: Sequence[str], *, secret: bool = False
 ) -> Columns:
-    """Return columns that are among `names`, usual ones in the place of None; `y` and ids stay None without any.
-
-    With `secret`, no message lists `names`: the first line of a file may be a record and no header.
-    """
+    """Return columns that are among `names`, usual ones for None; with `secret`, messages do not list names."""
     # Given names are taken literally.
     x = columns.x or next((name for name in usual if name in names), None)
     y = columns.y or next((name for name in _LABELS if name in names and name != x), None)
     has = "see its first line" if secret else f"it has {listed(names)}"
-    if secret and len(names) == 1:  # which is its form, and no name
-        has += ", which has one column only; name the delimiter if there are more"
     if x is None:
         raise InputError(f"must name the column of {where} with the text or image; {has}.", parameter="x")
     resolved = replace(columns, x=x, y=y)

@@ -88,18 +88,10 @@ def load_sample() -> Sample:
 
     Notes
     -----
-    The images are the test set of the UCI "Optical Recognition of Handwritten Digits" data as scikit-learn
-    carries it [1]_. The encoder is a diffusion map [2]_ of the public images with local scales [3]_,
-    extended to other images by the Nyström formula [4]_. Its four settings were chosen with labels, so
-    accuracies on the sample are good for demonstrations and tests, not for comparisons.
-
-    References
-    ----------
-    .. [1] Alpaydin and Kaynak (1998), UCI Machine Learning Repository, doi:10.24432/C50P49.
-    .. [2] Coifman and Lafon (2006), Diffusion maps, doi:10.1016/j.acha.2006.04.006.
-    .. [3] Zelnik-Manor and Perona (2004), Self-tuning spectral clustering, NeurIPS 17, section 2.1.
-    .. [4] Bengio, Paiement, Vincent, Delalleau, Le Roux and Ouimet (2003), Out-of-sample extensions for LLE,
-       Isomap, MDS, eigenmaps and spectral clustering, NeurIPS 16.
+    The images are scikit-learn's, of UCI's "Optical Recognition of Handwritten Digits" (doi:10.24432/C50P49). The
+    encoder is a diffusion map (Coifman and Lafon 2006, doi:10.1016/j.acha.2006.04.006) of the public images with local
+    scales (Zelnik-Manor and Perona, NeurIPS 2004), extended to others by the Nyström formula. Its settings were chosen
+    with labels, so accuracies are good for demonstrations and tests, not for comparisons.
     """
     # Here and not above: importing sklearn.datasets takes longer than the rest of the package needs.
     from sklearn.datasets import load_digits

@@ -53,10 +53,7 @@ class Skipped(NamedTuple):
 
 @dataclass
 class Window:
-    """What becomes of one stretch of the source: an entry in each list for a record that was embedded.
-
-    `skipped` are the records that cannot be used, for their owner only.
-    """
+    """What becomes of a stretch of the source: an entry a list for each embedded record; `skipped` is for the owner."""
 
     ids: list[str | None] = field(default_factory=list)
     references: list[str] = field(default_factory=list)
@@ -138,10 +135,7 @@ class SourceChanged(InputError):
 
 
 class ShardedTable:
-    """The folder of a table, open for one process, and the report next to it.
-
-    The JSON-ready `parameters` and the source decide its content.
-    """
+    """The folder of a table, open for one process, and the report next to it."""
 
     def __init__(self, folder: Path, schema: pa.Schema, parameters: dict[str, Any]) -> None:
         self.folder = folder
@@ -222,14 +216,7 @@ class ShardedTable:
         except (ValueError, TypeError, KeyError):
             raise InputError(f"{path} is damaged; write the table anew into another folder.") from None
         if (version, parameters) != (_VERSION, self._parameters):
-            # What can be said in a word is.
-            others = [
-                f"--{key.replace('_', '-')} {parameters.get(key)}"
-                if key in ("rows", "shard_rows")
-                else f"another {key}"
-                for key, new in sorted(self._parameters.items())
-                if parameters.get(key) != new
-            ]
+            others = [f"another {key}" for key, new in sorted(self._parameters.items()) if parameters.get(key) != new]
             raise OtherOptions(self.folder, ", ".join(others) or "another version of dppl")
 
         # A finished table stays one, though its owner may have moved the report. An unfinished one counts up to the

@@ -9,11 +9,10 @@ import pyarrow as pa
 from dppl import _validate
 from dppl._metadata import LATTICE
 from dppl.errors import InputError, ParameterError
-from dppl.io._columns import X_NAMES, is_list, open_parquet
 from dppl.io._places import is_url, open_place
-from dppl.io.arrow import ParquetRecords
 from dppl.io.images import SUFFIXES, ImageFolder, ListedImages
 from dppl.io.lines import CsvTexts, Form, JsonTexts, TextLines
+from dppl.io.parquet import X_NAMES, ParquetRecords, is_list, open_parquet
 from dppl.io.records import Columns, Source
 
 KINDS = ("auto", "images", "csv", "jsonl", "parquet", "text")
@@ -35,7 +34,6 @@ def open_source(
     columns: Columns | None = None,
     labels: str | Path | None = None,
     encoding: str | None = None,
-    delimiter: str | None = None,
 ) -> Source:
     """Open a source of records.
 
@@ -43,20 +41,17 @@ def open_source(
     ----------
     path : path-like
         A folder of images or one image, a ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or ``.txt`` file, or a folder of
-        Parquet files.
+        Parquet files. Commas separate the columns of a CSV file (in ``.tsv`` tabs), or what the header has in their
+        place: ``;``, tab or ``|``.
     kind : str, default="auto"
         One of images, csv, jsonl, parquet and text; auto recognises it by names of files.
     columns : Columns, default=None
         Names of columns other than the usual ones.
     labels : path-like, default=None
-        For images, a CSV file whose rows name a file and its label, and which then decides what is read; for a text
-        file, a file with one label a line.
+        For images, a CSV file whose rows name a file and its label, and which then decides what is read.
     encoding : str, default=None
         Of a file of lines, and of `labels`: any that Python knows, such as ``"cp1252"``. None is UTF-8, or UTF-16 where
         the file begins with its byte order mark.
-    delimiter : str, default=None
-        What stands between the columns of a CSV file: one character, or ``"tab"``. None is a comma (in ``.tsv`` a tab),
-        or what the header has in its place: ``;``, tab or ``|``.
 
     Returns
     -------
@@ -82,18 +77,16 @@ def open_source(
         raise FileNotFoundError(f"there is no file or folder {source}.")
     real = _recognised(source) if kind == "auto" else kind
     # Images that a CSV file lists are read as its rows are.
-    listed = real == "images" and labels is not None
-    lines = "csv" if listed else real
+    lines = "csv" if real == "images" and labels is not None else real
     for parameter, value, rule, fits in (
-        ("labels", labels, "goes with images and text files", listed or real == "text"),
+        ("labels", labels, "goes with images", real == "images"),
         ("columns", columns, "go with files that have columns", lines in _WITH_COLUMNS),
-        ("delimiter", delimiter, "goes with CSV files", lines == "csv"),
         ("encoding", encoding, "goes with files of lines", lines in ("csv", "jsonl", "text")),
     ):
         if value not in (None, Columns()) and not fits:
             raise ParameterError(f"{rule}; {source} is read as {real}.", parameter=parameter)
     label_file, named = None if labels is None else Path(labels), columns or Columns()
-    form = Form(encoding, delimiter)
+    form = Form(encoding)
     opened: Source
     match real:
         case "images" if label_file is None and (source.is_dir() or source.suffix.lower() in SUFFIXES):
@@ -111,7 +104,7 @@ def open_source(
         case "parquet":
             opened = ParquetRecords(source, named)
         case _:
-            opened = TextLines(source, label_file, form)
+            opened = TextLines(source, form)
     if labels is not None and opened.label_type is None:
         raise InputError(f"must name the column of labels in {labels}, which has no label, labels or y.", parameter="y")
     return opened
@@ -165,10 +158,9 @@ def _recognised(path: Path) -> str:
         return kind
     if not any(path.glob("*.parquet")):
         return "images"
-    for entry in path.iterdir():
-        files = entry.iterdir() if entry.is_dir() else [entry]
-        if entry.name[0] not in "._" and any(file.suffix.lower() in SUFFIXES for file in files):
-            raise InputError(
-                f"must say what {path} is; it holds images and other data, so one file would decide.", parameter="kind"
-            )
+    files = (file for entry in path.iterdir() for file in (entry.iterdir() if entry.is_dir() else [entry]))
+    if any(file.suffix.lower() in SUFFIXES for file in files):
+        raise InputError(
+            f"must say what {path} is; it holds images and other data, so one file would decide.", parameter="kind"
+        )
     return "parquet"

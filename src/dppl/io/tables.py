@@ -26,8 +26,10 @@ from dppl._metadata import LATTICE
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError
 from dppl.io._places import Place, open_place
-from dppl.io.fragments import Fragment, check_rows, ragged, read_outline, rechunk
-from dppl.io.labels import AnyPath, Array, converting, read_label_file
+from dppl.io.fragments import Fragment, check_rows, open_npz, read_outline, rechunk
+from dppl.io.labels import AnyPath, Array, converting, listed, read_label_file, type_name
+from dppl.io.parquet import ID_KINDS, check_column, decode_ids, id_type, open_parquet
+from dppl.kernel.persons import texts_apart
 
 MANIFEST = "_manifest.json"  # of a table that dppl embed writes; readers of Parquet pass over such names
 _SUFFIXES = (".npy", ".npz", ".parquet")
@@ -165,8 +167,8 @@ def read_table(
         Name of the labels in npz and Parquet. Where the default is missing, "label" or "labels" is used, and else the
         table has no labels. None reads none.
     labels : path-like or None, default=None
-        File with the labels, instead of `y`: ``.npy``, or ``.txt`` or ``.csv`` with one label a line and no
-        header. The labels of a text file are strings. Quotes around a line of a ``.csv`` file are taken away.
+        File with the labels, instead of `y`: ``.npy``, or ``.txt`` with one label a line and no header. The labels of a
+        text file are strings.
     ids : str, default="id"
         Name of the column that names the rows, of texts; another one than the default may also hold integers, and must
         be there.
@@ -250,18 +252,18 @@ def table_files(place: Place) -> list[Place]:
 
 
 def _of_one_width(place: Place, fragments: list[Fragment]) -> list[Fragment]:
-    """Return files with the width of their first lists, where the schema leaves it open."""
+    """Return files with the width of their lists, where the schema leaves it open."""
     if fragments[0].width:
         return fragments
-    widths = [one.width or one.first_width() for one in fragments]
-    column, width = fragments[0].column, next(filter(None, widths), 0)
-    if not width:
-        raise InputError(f"{place}: column {column!r} must hold lists of numbers; got none; fix the list size")
-    # A shard without a list goes with any width. Later lists of another length show when they are read.
-    for one, first in zip(fragments, widths, strict=True):
-        if first not in (0, width):
-            raise ragged(one.place, column)
-    return [replace(one, width=width) for one in fragments]
+    # All of them, and not the first alone: one odd list must neither decide for the others nor stop a fit that has
+    # charged its ledger.
+    lengths = set().union(*({one.width} if one.width else one.list_lengths() for one in fragments))
+    if len(lengths) != 1 or 0 in lengths:
+        raise InputError(
+            f"{place}: all lists in column {fragments[0].column!r} must have the same length; they differ, or there is "
+            "none; embed all records with one encoder, and write a fixed-size list"
+        )
+    return [replace(one, width=min(lengths)) for one in fragments]
 
 
 def _shared(place: Place, metadata: Sequence[dict[str, str]]) -> dict[str, str]:
@@ -383,3 +385,76 @@ def read_parts(
         metadata=outline.metadata,
         engine=engine or InProcess(),
     )
+
+
+def read_ids(path: AnyPath, column: str) -> Array:
+    """Read the person ID of each record of a table.
+
+    Parameters
+    ----------
+    path : path-like
+        The table: ``.npy``, ``.npz``, ``.parquet``, or a folder of shards, as of `read_table`.
+    column : str
+        Name of the array or column: integers, texts, bytes, or floats that hold integers. A ``.npy`` table has none.
+
+    Returns
+    -------
+    ndarray of shape (n,), object
+        Ids as they are; None for a null. For `groups` of `fit`.
+
+    Raises
+    ------
+    InputError
+        If there is no such array or column, it is of another type, or of bytes in some shards only. The message shows
+        no id.
+    """
+    place = open_place(path)
+    files = table_files(place)
+    if files[0].suffix == ".npy":
+        raise InputError(
+            f"must name a column of persons; {place} has none; write .parquet or .npz.", parameter="groups"
+        )
+    if files[0].suffix == ".npz":
+        with open_npz(place) as archive:
+            if column not in archive.files:
+                raise InputError(
+                    f"must name one array of {place}; {column!r} is none; there are {listed(archive.files)}.",
+                    parameter="groups",
+                )
+            ids = _items(np.asarray(archive[column]), place, column)
+    else:
+        ids = [one for file in files for one in _column_ids(file, column)]
+        if len({isinstance(one, bytes) for one in ids if one is not None}) > 1:
+            raise InputError(f"must be texts or bytes in all shards of {place}; write one schema.", parameter="groups")
+    # NumPy would make one type of mixed ids, or an array of tuples.
+    array = np.empty(len(ids), object)
+    array[:] = ids
+    return array
+
+
+def _items(ids: Array, place: Place, name: str) -> list[Any]:
+    """Return the items of an array, which must be ids."""
+    if ids.ndim != 1 or ids.dtype.kind not in "iubfUS":
+        raise InputError(
+            f"must name an array for {place} with one id a record ({ID_KINDS}); {name!r} holds {type_name(ids)}, "
+            f"ndim = {ids.ndim}; name another.",
+            parameter="groups",
+        )
+    return list(texts_apart(np.asarray(ids)))
+
+
+def _column_ids(place: Place, name: str) -> list[Any]:
+    """Return the items of a Parquet column."""
+    with open_parquet(place) as file:
+        schema = file.schema_arrow
+        # IDs of records, as dppl embed writes them: each record would be a person of its own, and the guarantee about
+        # less than it says.
+        if name in ("id", "reference") and {"id", "reference"} <= set(schema.names):
+            raise InputError(
+                f"must name a column with ids of persons; {name!r} of {place} tells records apart, not persons; embed "
+                "the records again, with ids of persons.",
+                parameter="groups",
+            )
+        check_column(schema, place, name, ID_KINDS, id_type, "groups")
+        with converting(f"{place}: column {name!r} must hold {ID_KINDS}"):
+            return decode_ids(file.read(columns=[name]).column(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias, get_args
@@ -18,9 +18,9 @@ from dppl import _validate
 from dppl._files import atomic_file
 from dppl._metadata import LATTICE, stated
 from dppl.errors import InputError, ParameterError
-from dppl.io._columns import is_list
-from dppl.io.fragments import Fragment, check_rows
+from dppl.io.fragments import check_rows
 from dppl.io.labels import AnyPath, Array, as_array, as_labels, converting
+from dppl.io.parquet import is_list
 from dppl.io.tables import EmbeddingTable, read_table
 from dppl.kernel.lattice import Lattice
 
@@ -29,7 +29,6 @@ Rows: TypeAlias = Literal["float16", "int8", "float32"]
 ROWS: tuple[Rows, ...] = get_args(Rows)
 LATTICE_ROWS = "lattice"
 PERSON = "person"  # the column of person IDs in a table that dppl writes, whatever the source calls it
-SUFFIXES = (".parquet", ".npz", ".npy")
 _BLOCK_ROWS = 4096
 _ID = "id"
 _UNIQUE = ("id", "reference", "x")  # columns whose values seldom repeat
@@ -76,9 +75,12 @@ def write_table(
         raise ParameterError("metadata must map str to str; got another type; convert it with str()")
     if texts and suffix != ".parquet":
         raise ParameterError("metadata must be empty for .npz; got some; write .parquet to keep metadata")
-    table = EmbeddingTable.of(rows, labels, metadata=texts)
     with converting(f"{target} must be writable", "check the folder"), atomic_file(target, overwrite=True) as file:
-        _write(table, file, suffix, table.dtype.name)
+        if suffix == ".parquet":
+            _write(EmbeddingTable.of(rows, labels, metadata=texts), file, rows.dtype.name)
+        else:
+            arrays = {} if labels is None else {"y": labels.astype(np.str_) if labels.dtype.kind == "O" else labels}
+            np.savez(file, allow_pickle=False, x=rows, **arrays)
 
 
 def convert_table(
@@ -90,20 +92,18 @@ def convert_table(
     y: str = "y",
     ids: str = _ID,
 ) -> None:
-    """Write a table as another file, whole or not at all.
+    """Write a table as a Parquet file, whole or not at all, with ids, also of persons, references, labels and metadata.
 
     Parameters
     ----------
     source : path-like
         Whatever `dppl.io.read_table` reads.
     out : path-like
-        ``.parquet`` keeps ids, also of persons, references, labels and metadata, ``.npz`` keeps labels, ``.npy`` holds
-        rows only. An existing file is replaced.
+        A ``.parquet`` file. An existing file is replaced.
     rows : {"float16", "int8", "float32", "lattice"}, default=None
-        None keeps the form. Of int8 and lattice rows only the directions can be recovered. ``"lattice"``, for
-        ``.parquet``, writes the rows that a fit without centre, pool or rotation maps embeddings to, byte by byte and
-        uncompressed, with the name of that lattice. Such a fit on the new file releases the same bits; others take
-        directions.
+        None keeps the form. Of int8 and lattice rows only the directions can be recovered. ``"lattice"`` writes the
+        rows that a fit without centre, pool or rotation maps embeddings to, byte by byte and uncompressed, with the
+        name of that lattice. Such a fit on the new file releases the same bits; others take directions.
     x, y, ids : str
         Names of the columns of embeddings, labels and ids; in the new file they are x, y and id.
 
@@ -115,20 +115,13 @@ def convert_table(
         If the table cannot be read.
     """
     target = Path(out)
-    suffix = target.suffix.lower()
-    _validate.one_of(SUFFIXES, suffix=suffix)
+    if target.suffix.lower() != ".parquet":
+        raise ParameterError(f"must end in .parquet; got {target.name}.", parameter="out")
     if rows is not None:
         _validate.one_of((*ROWS, LATTICE_ROWS), rows=rows)
-    is_parquet = suffix == ".parquet"
-    if rows == LATTICE_ROWS and not is_parquet:
-        raise ParameterError("'lattice' is a form of .parquet alone; choose such a file.", parameter="rows")
     table = read_table(source, x=x, y=y, ids=ids)
-    if "not_covered" in table.metadata and not is_parquet:
-        raise ParameterError(
-            f"{source} says what its embeddings do not cover, which only .parquet can keep; name such a file."
-        )
     # Lattice rows stay what they are, unless another form is asked for.
-    stay = rows is None and is_parquet and stated(table, LATTICE) is not None
+    stay = rows is None and stated(table, LATTICE) is not None
     form: str = LATTICE_ROWS if stay else rows or table.dtype.name
     # The lattice of the new rows takes the place of the old one's in the metadata.
     metadata = {key: text for key, text in table.metadata.items() if key != LATTICE}
@@ -136,15 +129,11 @@ def convert_table(
         metadata[LATTICE] = Lattice(table.shape[1]).name()
     table = replace(table, metadata=metadata)
     with atomic_file(target, overwrite=True, private=True) as file:
-        _write(table, file, suffix, form, ids)
+        _write(table, file, form, ids)
 
 
 def to_storage(x: npt.NDArray[Any], rows: str) -> npt.NDArray[Any]:
-    """Return embeddings in one of the forms `ROWS`, or as lattice rows, each row by itself.
-
-    Rows in int8 are plain lattice rows, which `fit` takes as they are; a map that does more than normalise
-    takes their directions.
-    """
+    """Return embeddings in one of the forms `ROWS`, or as lattice rows (as int8 is), each row by itself."""
     if rows in ("int8", LATTICE_ROWS):
         return Lattice(x.shape[1]).transform(x)
     with np.errstate(over="ignore"):
@@ -183,31 +172,7 @@ def rows_column(block: Array, kind: pa.DataType) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), type=kind)
 
 
-def _write(table: EmbeddingTable, file: IO[bytes], suffix: str, form: str, ids: str = _ID) -> None:
-    """Write a table into an open file: given a path, NumPy would append a suffix to it."""
-    if suffix == ".parquet":
-        _write_parquet(table, file, form, ids)
-    elif suffix == ".npy":
-        # Block by block, as np.save cannot.
-        description = np.lib.format.dtype_to_descr(np.dtype(form))
-        header = {"descr": description, "fortran_order": False, "shape": table.shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        for block in _converted(table, form):
-            file.write(block.tobytes())
-    else:
-        # An archive holds whole arrays, and so does memory.
-        arrays = {"x": np.concatenate([np.empty((0, table.shape[1]), form), *_converted(table, form)])}
-        if table.y is not None:
-            arrays["y"] = table.y.astype(np.str_) if table.y.dtype.kind == "O" else table.y
-        np.savez(file, allow_pickle=False, **arrays)
-
-
-def _converted(table: EmbeddingTable | Fragment, form: str) -> Iterator[Array]:
-    for block in table.blocks(_BLOCK_ROWS):
-        yield block if form == table.dtype.name else to_storage(block, form)
-
-
-def _write_parquet(table: EmbeddingTable, file: IO[bytes], form: str, ids: str) -> None:
+def _write(table: EmbeddingTable, file: IO[bytes], form: str, ids: str = _ID) -> None:
     names = {ids: "id", "reference": "reference", PERSON: PERSON}
     first = table.fragments()[0].columns(list(names))
     present = {} if first is None else {name: names[name] for name in names if name in first.column_names}
@@ -226,8 +191,9 @@ def _write_parquet(table: EmbeddingTable, file: IO[bytes], form: str, ids: str) 
             # Memory holds the other columns of one file at a time.
             others = fragment.columns(list(present))
             start = 0
-            for block in _converted(fragment, form):
-                columns = {"x": rows_column(block, schema.field("x").type)}
+            for block in fragment.blocks(_BLOCK_ROWS):
+                stored = block if form == table.dtype.name else to_storage(block, form)
+                columns = {"x": rows_column(stored, schema.field("x").type)}
                 if others is not None:
                     some = others.slice(start, len(block))
                     columns |= {new: some.column(name) for name, new in present.items()}

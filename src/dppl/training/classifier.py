@@ -53,12 +53,11 @@ class PrivateClassifier(ReleasedClassifier):
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes.
-    descriptions : {"auto", "names"}, mapping, sequence, Path or None, default="auto"
+    descriptions : {"auto", "names"}, mapping, Path or None, default="auto"
         Public descriptions of the classes, from which ``method`` ``"auto"`` and ``"softmax"`` start. ``"names"`` takes
-        what the classes are called; a mapping leads from classes to a text or several, a sequence has an entry for each
-        of `classes`, in their order; a Path names what `dppl train --descriptions` reads. ``"auto"`` is ``"names"``
-        where texts are embedded and all names are words, and None else. Those that were written by looking at private
-        records are not public.
+        what the classes are called; a mapping leads from classes to a text or several; a Path names what `dppl train
+        --descriptions` reads. ``"auto"`` is ``"names"`` where texts are embedded and all names are words, and None
+        else. Those that were written by looking at private records are not public.
     public : PublicData, default=None
         Public items of the same kind as its rows; `descriptions` take the place of its examples. An item that cannot be
         used stays as a zero row, so that `public_indices_` of a model that selects rows counts along these items.
@@ -166,7 +165,8 @@ class PrivateClassifier(ReleasedClassifier):
         labels = as_labels(y, np.empty((len(X), 0)))
         groups = ids_of_fit(groups, np.empty((len(X), 0)), model.max_classes_per_person)
         refuse_private_as_public(X, public.rows)
-        refuse_private_as_public(X, self.descriptions, "descriptions")
+        for texts in self.descriptions.values() if isinstance(self.descriptions, Mapping) else ():
+            refuse_private_as_public(X, texts, "descriptions")
 
         # Public data and the account come before the private items, which take most of the time.
         example_rows = public_rows = None
@@ -270,10 +270,7 @@ def encoder_of_model(
     *,
     device: Device = "auto",
 ) -> Encoder:
-    """Return the encoder that a model was fitted with: loaded by the URI that it names, or the one that is given.
-
-    A URI of Python code is not loaded by the word of a model.
-    """
+    """Return the encoder of a model: the given one, or loaded by the URI that it names unless that is Python code."""
     if model.encoder_ is None:
         raise InputError("the model does not name its encoder; embed the records first, and predict on the table.")
     named = Fingerprint.parse(model.encoder_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,9 +16,10 @@ import pyarrow as pa
 
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
-from dppl.io import Columns, EmbeddingTable, Source, open_source
+from dppl.io import EmbeddingTable, Source, open_source
+from dppl.io.labels import converting
 from dppl.io.pipeline import embed_windows, table_metadata
-from dppl.io.records import BadRecord, Record
+from dppl.io.records import Record
 from dppl.io.shards import Window
 from dppl.io.writing import Rows
 from dppl.kernel.reading import class_codes, public_classes
@@ -25,12 +27,7 @@ from dppl.kernel.reading import class_codes, public_classes
 if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier
 
-__all__ = ["are_words", "described", "embed_examples", "names_by_default", "takes_examples", "words_of"]
-
-_HOW = (
-    "must be 'auto', 'names', None, a mapping from classes to texts, a sequence with the text or texts of each class, "
-    "or a Path"
-)
+_HOW = "must be 'auto', 'names', None, a mapping from classes to one text or several, or a Path"
 _SHOWN = 5  # names that a message lists
 
 
@@ -82,15 +79,9 @@ def takes_examples(estimator: EmbeddingClassifier) -> bool:
 
 def names_by_default(estimator: EmbeddingClassifier, encoder: Encoder) -> Source | None:
     """Return the names of the classes, if the encoder is for texts, all are words and the estimator takes examples."""
-    if encoder.modality != "text" or not takes_examples(estimator):
+    if encoder.modality != "text" or not takes_examples(estimator) or not are_words(public_classes(estimator.classes)):
         return None
-    return described("names", estimator) if are_words(_class_list(estimator)) else None
-
-
-def _class_list(estimator: EmbeddingClassifier) -> list[Any]:
-    """Return the class list in the order in which it was given."""
-    public_classes(estimator.classes)  # refuses anything else
-    return list(np.asarray(estimator.classes).tolist())
+    return described("names", estimator)
 
 
 def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:
@@ -99,57 +90,46 @@ def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:
         return None
     if not takes_examples(estimator):
         raise ParameterError(
-            f"has no effect with {type(estimator).__name__}, which starts from no examples of the classes; use the "
-            "method softmax, or leave it out.",
+            f"has no effect with {type(estimator).__name__}; use the method softmax, or leave it out.",
             parameter="descriptions",
         )
-    classes, where = _class_list(estimator), "descriptions"
-    # A class without a description starts as it would without examples, so a mapping may name some classes only.
+    classes = public_classes(estimator.classes)  # refuses what is no list
     source: Source
     if isinstance(given, str) and given == "names":
-        source = Descriptions([(name, words_of(name)) for name in classes])
+        source = Descriptions([(name, words_of(name)) for name in np.asarray(estimator.classes).tolist()])
     elif isinstance(given, os.PathLike):
-        source, where = _read(Path(given)), str(given)
-    elif isinstance(given, str | bytes) or not hasattr(given, "__getitem__"):
-        raise ParameterError(f"{_HOW}; got {given!r}.", parameter="descriptions")
+        source = _read(Path(given))
     elif isinstance(given, Mapping):
-        source = _flattened(given.items())
-    elif len(given) == len(classes):
-        source = _flattened(zip(classes, given, strict=True))
+        source = _flattened(given)
     else:
-        raise ParameterError(
-            f"must have an entry for each of the {len(classes)} classes, in their order; got {len(given)}.",
-            parameter="descriptions",
-        )
+        raise ParameterError(f"{_HOW}; got {given!r}.", parameter="descriptions")
+    # A class without a description starts as it would without examples, so some classes may have none.
     labels = np.array([*(record.label for record in source), None], object)[:-1]  # with the None all stay as they are
     if not len(labels):
         raise InputError("must describe at least one class; got no description.", parameter="descriptions")
     # Descriptions and the class list are public, so the message names what is no class.
-    codes = class_codes(labels, public_classes(classes), "ignore")
-    unknown = sorted({str(label) for label in labels[codes < 0].tolist()})
+    unknown = sorted(set(map(str, labels[class_codes(labels, classes, "ignore") < 0])))
     if unknown:
         more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
         shown = ", ".join(map(repr, unknown[:_SHOWN])) + more
-        raise InputError(f"{where} must describe classes of the list only; not in the list: {shown}.")
+        raise InputError(f"must describe classes of the list only; it has no {shown}.", parameter="descriptions")
     return source
 
 
-def _flattened(entries: Iterable[tuple[Any, Any]]) -> Descriptions:
+def _flattened(given: Mapping[Any, Any]) -> Descriptions:
     """Return descriptions, of which a class may have none, one or several."""
     texts = []
-    for name, given in entries:
-        several = [given] if isinstance(given, str) or not hasattr(given, "__iter__") else list(given)
-        several = [] if given is None else several
+    for name, value in given.items():
+        single = isinstance(value, str) or not hasattr(value, "__iter__")
+        several = [] if value is None else [value] if single else list(value)
         if not all(isinstance(text, str) for text in several):
-            raise ParameterError(
-                f"{_HOW}; got a {type(given).__name__} where a text or several belong.", parameter="descriptions"
-            )
+            raise ParameterError(f"{_HOW}; {name!r} has another type.", parameter="descriptions")
         texts += [(name, text) for text in several]
     return Descriptions(texts)
 
 
 def _read(path: Path) -> Source:
-    """Open a CSV file of descriptions, or a folder of labelled images. Both are public, so errors may quote them."""
+    """Open a CSV file of descriptions, or a folder of labelled images."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {path}.")
     if path.is_dir():
@@ -157,23 +137,14 @@ def _read(path: Path) -> Source:
         if images.label_type is None:
             raise InputError(f"{path} must hold a subfolder of images for each class it describes; there is none.")
         return images
-    if path.suffix.lower() != ".csv":
-        raise ParameterError(
-            f"must be a CSV file with the columns class and text, or a folder with a subfolder of images for each "
-            f"class; got {path}.",
-            parameter="descriptions",
-        )
-    try:
-        records = list(open_source(path, columns=Columns("text", "class")))
-        return Descriptions([(record.label, record.load()) for record in records])
-    except InputError as error:
-        if error.parameter == "encoding":
-            raise InputError(f"{path} must be a UTF-8 text file; save it again as UTF-8.") from None
-        raise InputError(
-            f"{path} must be a CSV file with the columns class and text; its first line must name them."
-        ) from None
-    except BadRecord as reason:
-        raise InputError(f"{path} must be a CSV file; {reason}; put quotes around a text with commas.") from None
+    how = "put quotes around a text with commas"
+    with converting(f"{path} must be a CSV file in UTF-8 with the columns class and text", how):
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file, strict=True))
+        # A row that is too long has the key None, and one that is too short that value.
+        if not rows or any(None in (*row, *row.values()) for row in rows):
+            raise ValueError
+        return Descriptions([(row["class"].strip(), row["text"]) for row in rows])
 
 
 def embed_examples(
@@ -183,22 +154,15 @@ def embed_examples(
     rows: Rows,
     progress: Callable[[int], object] | None = None,
 ) -> EmbeddingTable:
-    """Return the embeddings of public examples, with their classes and, of texts, the texts themselves.
-
-    An example that cannot be used is public, so the message names it.
-    """
+    """Return the embeddings of public examples, with their classes and, of texts, the texts themselves."""
     tower: Encoder | None = encoder
     if source.modality != encoder.modality:
-        if source.modality == "image":
-            raise ParameterError(
-                f"must be texts, since {encoder.fingerprint.uri} is for texts; got images.", parameter="descriptions"
-            )
         # Of images, what embeds texts as it does: the other tower of a model such as CLIP.
         tower = encoder.text_tower() if hasattr(encoder, "text_tower") else None
     if tower is None:
+        wanted = "texts" if encoder.modality == "text" else "a folder with a subfolder of example images for each class"
         raise ParameterError(
-            "must be a folder with a subfolder of example images for each class, since "
-            f"{encoder.fingerprint.uri} embeds images only. Texts need an encoder with two towers, such as CLIP.",
+            f"must be {wanted}, since {encoder.fingerprint.uri} embeds {encoder.modality}s only.",
             parameter="descriptions",
         )
     # Examples are few, so they are held in memory and not in a folder.
@@ -207,10 +171,8 @@ def embed_examples(
         whole.extend(window)
     if whole.skipped:
         first = whole.skipped[0]
-        raise InputError(
-            f"descriptions of classes must all be usable; not so {first.reference}: {first.reason}. Mend it, or leave "
-            "it out."
-        )
+        # It is public, so the message names it.
+        raise InputError(f"must all be usable; {first.reference}: {first.reason}.", parameter="descriptions")
     labels = np.array([*whole.labels, None], object)[:-1]
     texts = [text for _, text in source.texts] if isinstance(source, Descriptions) else None
     return EmbeddingTable.of(np.stack(whole.rows), labels, metadata=table_metadata(encoder), texts=texts)

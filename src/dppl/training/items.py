@@ -21,18 +21,11 @@ from dppl.io.records import BadRecord, Record
 from dppl.io.writing import Rows
 
 _OPENING = Lock()  # of images that the caller opened: two threads must not read on in one file
-_KINDS = {
-    "text": "str",
-    "image": "Pillow images, uint8 arrays, paths or bytes of files",
-}
+_KINDS = {"text": "str", "image": "Pillow images, paths, bytes of files, or uint8 of shape (height, width[, 3])"}
 
 
 class Items(Source):
-    """Items in memory, whose ids are their places.
-
-    Texts are str or bytes; images are Pillow images, uint8 arrays of shape (height, width) or (height, width, 3),
-    paths, or the bytes of files. Messages call the argument `name`.
-    """
+    """Items in memory, whose ids are their places, and which messages call `name`."""
 
     label_type = None
 
@@ -58,29 +51,22 @@ def embed_items(encoder: Encoder, items: Any, name: str, *, rows: Rows = "float3
 
 
 def check_items(modality: str, items: Any, name: str) -> None:
-    """Refuse what holds no items at all: an array of another form, or a list of nothing but other things.
-
-    Of the items no more is looked at than their types, and one that may be an item is enough: a single odd one is
-    private, and counts as an item that cannot be used.
-    """
+    """Refuse what holds no items at all; a single odd one is private, and only counts as one that cannot be used."""
     shape, dtype = tuple(getattr(items, "shape", ())), getattr(items, "dtype", np.dtype(object))
-    if isinstance(items, str | bytes | Path) or not hasattr(items, "__len__") or len(shape) == 2:
-        raise InputError(
-            f"{name} must be a sequence of {modality}s, one a record, such as a list or one column of a table; "
-            "for arrays of embeddings use an estimator such as SoftmaxPrototypes."
-        )
-    if len(shape) > 2:
-        # An array of images. Floats may be on any scale, and channels first would be other images.
-        fits = modality == "image" and str(dtype).endswith("uint8") and (len(shape) == 3 or shape[3:] == (3,))
+    kind = getattr(dtype, "kind", "O")  # columns of data frames have types of their own
+    if modality == "image" and len(shape) > 2:
+        # Floats may be on any scale, and channels first would be other images.
+        fits = str(dtype).endswith("uint8") and (len(shape) == 3 or shape[3:] == (3,))
     else:
-        # A vector of numbers is neither texts nor images; columns of data frames have types of their own.
-        fits = getattr(dtype, "kind", "O") not in tuple("biufc")
+        single = isinstance(items, str | bytes | Path) or not hasattr(items, "__len__")
+        fits = not single and len(shape) < 2 and kind not in tuple("biufc")
+    if fits and kind == "O" and len(items):
+        fits = any(_may_be_one(item, modality) for item in items)
     if not fits:
-        form = "str" if modality == "text" else "uint8, shape (n, height, width) or (n, height, width, 3)"
-        raise InputError(f"{name} must hold {modality}s: {form}; got another kind of array ({dtype}).")
-    if getattr(dtype, "kind", "") == "O" and len(items) and not any(_may_be_one(item, modality) for item in items):
-        kinds = ", ".join(sorted({type(item).__name__ for item in items})[:3])
-        raise InputError(f"{name} must hold {modality}s: {_KINDS[modality]}; got only items of other types ({kinds}).")
+        raise InputError(
+            f"{name} must be a sequence of {modality}s, one a record: {_KINDS[modality]}; for arrays of embeddings use "
+            "an estimator such as SoftmaxPrototypes."
+        )
 
 
 def _may_be_one(item: Any, modality: str) -> bool:

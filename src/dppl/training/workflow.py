@@ -127,11 +127,7 @@ def settle(
     ledger: Ledger | None,
     partition: str | None,
 ) -> bool:
-    """Give an estimator its public data, and check what its fit promises and the account that pays for it.
-
-    Return whether the fit reads private records: a budget of mu = 0 makes a model of examples alone. Whatever is wrong
-    with public data or the account shows here, before private records take their time.
-    """
+    """Give an estimator its public data, check promise and account, and return whether it reads private records."""
     estimator.public = public
     plan = estimator.plan(dimension)
     promised = plan.guarantee_on(None, () if persons else None)
@@ -182,10 +178,7 @@ def embed_all(
 
 
 def left_out_of(report: Path, table: EmbeddingTable, classes: NDArray[Any], usable: NDArray[np.bool_]) -> bytes:
-    """Return the owner's list of the records that were skipped: by `embed`, and by the fit itself.
-
-    `report` is that of `embed`, `table` what it embedded, and `usable` says which of its rows the fit can use.
-    """
+    """Return the owner's list of the records that were skipped: by `embed`, whose `report` goes on, and by the fit."""
     assert table.y is not None
     places = np.flatnonzero((class_codes(table.y, classes, "ignore") < 0) | ~usable)
     named = pa.concat_tables(part.columns(["id", "reference"]) for part in table.fragments()).take(places)

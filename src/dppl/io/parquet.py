@@ -1,9 +1,11 @@
-"""Columns of Parquet files: labels, ids, metadata. An odd value in a column never stops or changes the others."""
+"""Parquet files: labels and ids in their columns, and records. An odd value never stops or changes the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dppl.errors import InputError
-from dppl.io._places import Place
-from dppl.io.labels import Array, converting
+from dppl.io._places import Place, open_place
+from dppl.io.labels import Array, converting, listed
+from dppl.io.records import CONTENTS, BadRecord, Columns, Record, Source, file_version, make_record, resolve_columns
 
 ID_KINDS = "integers, texts, bytes or floats"  # in messages; truth values are integers
 X_NAMES = ("X", "embedding", "embeddings")  # where there is no x
@@ -24,6 +27,7 @@ _LARGEST_INTEGER = int(np.iinfo(np.int64).max)
 # Bytes; makes Arrow read page after page instead of a whole row group at once. What comes over a network comes in
 # larger pieces, since each takes a round trip.
 _READ_BUFFER, _FETCHED = 1 << 20, 1 << 24
+_BATCH_ROWS = {"image": 16, "text": 1024}  # records at a time
 
 
 def value_type(kind: Any) -> Any:
@@ -32,7 +36,8 @@ def value_type(kind: Any) -> Any:
 
 
 def is_text(kind: Any) -> bool:
-    """Return whether a type is of texts."""
+    """Return whether a type is of texts, or a dictionary of them."""
+    kind = value_type(kind)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -43,8 +48,8 @@ def is_list(kind: Any) -> bool:
 
 def is_label(kind: Any) -> bool:
     """Return whether a type is of labels: integers, truth values or texts, or a dictionary of them."""
-    kind = value_type(kind)
-    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind) or is_text(kind))
+    values = value_type(kind)
+    return bool(pa.types.is_integer(values) or pa.types.is_boolean(values) or is_text(values))
 
 
 def id_type(kind: Any) -> Any:
@@ -97,15 +102,7 @@ def open_parquet(place: Place) -> Iterator[Any]:
         file.close(force=True)
 
 
-def read_columns(place: Place, names: Sequence[str]) -> pa.Table | None:
-    """Read some columns, as far as a file has them; None if it has none."""
-    with open_parquet(place) as file:
-        present = [name for name in names if file.schema_arrow.names.count(name) == 1]
-        with converting(f"{place}: columns {', '.join(map(repr, present))} must be readable"):
-            return file.read(columns=present) if present else None
-
-
-def stream_batches(place: Place, rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+def stream(place: Place, rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of a file, or of some of its columns, at most so many rows at a time."""
     promise = f"{place} must be readable"
     with open_parquet(place) as file:
@@ -149,26 +146,91 @@ def check_column(
 
 
 def choose_column(names: Sequence[str], parameter: str, name: str | None, place: Place) -> str | None:
-    """Choose the column or array of rows (`parameter` "x") or labels ("y"); None where there need be no labels.
-
-    Only the default name, that of the parameter, has alternatives.
-    """
+    """Choose the column of rows (`parameter` "x") or labels ("y", None without any); only default names have others."""
     spare = _FALLBACKS[parameter] if name == parameter else ()
     chosen = next((one for one in (name, *spare) if one in names), None)
-    if chosen is None and name is not None and name != "y":
-        # A file with one column that is none of the usual ones suggests that one.
-        usual = ("id", *(one for key, spare in _FALLBACKS.items() for one in (key, *spare)))
-        others = [one for one in names if one not in usual]
-        raise InputError(
-            f"must name an array or column of {place}; it has no {name!r}; there are {listed(names)}.",
-            parameter=parameter,
-            suggestion=others[0] if len(others) == 1 else None,
-        )
+    if chosen is None and name not in (None, "y"):
+        text = f"must name an array or column of {place}; it has no {name!r}; there are {listed(names)}."
+        raise InputError(text, parameter=parameter)
     if chosen is not None and names.count(chosen) > 1:
         raise InputError(f"{place} must hold each column once; a name is repeated; rename the other columns")
     return chosen
 
 
-def listed(names: Iterable[str]) -> str:
-    """Return names of columns as messages list them."""
-    return ", ".join(map(repr, names)) or "none"
+class ParquetRecords(Source):
+    """Texts or encoded images in a Parquet file, or in a folder of them in the order of a table's."""
+
+    def __init__(self, path: Path, columns: Columns) -> None:
+        self._files = open_place(path).files(".parquet") if path.is_dir() else [open_place(path)]
+        if not self._files:
+            raise InputError(f"{path} must hold .parquet files; got none.")
+        schemas = []
+        for place in self._files:
+            with open_parquet(place) as file:
+                schemas.append(file.schema_arrow.remove_metadata())
+        schema = schemas[0]
+        self.columns = resolve_columns(columns, schema.names, path, CONTENTS)
+        # The schema decides what the records are, and no record.
+        x = check_column(schema, path, str(self.columns.x), "texts, or bytes of images", _is_content, "x")
+        self.modality = "text" if is_text(x) else "image"
+        self.label_type = self.person_type = None
+        if self.columns.y is not None:
+            y = check_column(schema, path, self.columns.y, "integers or texts", is_label, "y")
+            self.label_type = pa.string() if is_text(y) else pa.int64()
+        if self.columns.person is not None:
+            person = check_column(schema, path, self.columns.person, ID_KINDS, id_type, "person")
+            self.person_type = id_type(person)
+        if any(other != schema for other in schemas):
+            raise InputError(f"{path}: all files must have the same columns and types; they differ.")
+        self.parameters = {"kind": "parquet", **asdict(self.columns)}
+
+    def __iter__(self) -> Iterator[Record]:
+        names = [name for name in dict.fromkeys(asdict(self.columns).values()) if name is not None]
+        first = 0
+        for file in self._files:
+            # Of the file: to hash contents would mean to read them twice.
+            version = file_version(file.path)
+            for batch in stream(file, _BATCH_ROWS[self.modality], names):
+                # Columns of a batch are small; images and texts are taken out one by one when they are loaded.
+                labels, ids = _values(batch, self.columns.y), _values(batch, self.columns.id)
+                persons = None if self.columns.person is None else decode_ids(batch.column(self.columns.person))
+                payloads = batch.column(self.columns.x)
+                for place in range(len(batch)):
+                    label, person = (values[place] if values else None for values in (labels, persons))
+                    identity = ids[place] if ids else first + place
+                    load = partial(_payload, payloads, place)
+                    yield make_record(f"row {first + place}", identity, label, load, version, person)
+                first += len(batch)
+
+    def count(self) -> int:
+        """Return the number of records, which is private."""
+        total = 0
+        for place in self._files:
+            with open_parquet(place) as file:
+                total += file.metadata.num_rows
+        return total
+
+
+def _values(batch: pa.RecordBatch, name: str | None) -> list[Any] | None:
+    if name is None:
+        return None
+    column = plain(batch.column(name))
+    values: list[Any] = (column.cast(pa.int64()) if pa.types.is_boolean(column.type) else column).to_pylist()
+    return values
+
+
+def _is_content(kind: Any) -> bool:
+    """Return whether a type is of texts, or of images: bytes, or structs of them."""
+    if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        kind = kind.field("bytes").type
+    return bool(is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _payload(column: pa.Array, place: int) -> bytes:
+    """Return the bytes of one text or image, whose neighbours stay undecoded."""
+    # A slice shares the batch's memory.
+    one = column[place : place + 1]
+    value = plain(pc.struct_field(one, "bytes") if pa.types.is_struct(one.type) else one)[0].as_py()
+    if value is None:
+        raise BadRecord("it is missing")
+    return value if isinstance(value, bytes) else bytes(value)
