@@ -14,14 +14,14 @@ BUDGET = {
     "estimators": 1909,
     "export": 679,
     "finetune": 1939,
-    "io": 3315,
+    "io": 3063,
     "kernel": 6250,
     "lab": 4813,
     "planning": 479,
     "prototypes": 1129,
     "serve": 869,
     "statement": 1006,
-    "training": 877,
+    "training": 810,
 }
 
 

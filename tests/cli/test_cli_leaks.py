@@ -206,7 +206,6 @@ LAYOUTS = {
     "npz": (lambda folder, x, y: np.savez(folder / "train.npz", x=x, y=y), ["private/train.npz"]),
     "npy": (functools.partial(write_npy, ".npy"), ["private/x.npy", "--labels", "private/y.npy"]),
     "npy and txt": (functools.partial(write_npy, ".txt"), ["private/x.npy", "--labels", "private/y.txt"]),
-    "npy and csv": (functools.partial(write_npy, ".csv"), ["private/x.npy", "--labels", "private/y.csv"]),
     "parquet": (lambda folder, *data: write_table(folder / "train.parquet", *data), ["private/train.parquet"]),
     "shards": (write_shards, ["private/shards"]),
     "nulls": (write_lists, ["private/lists.parquet"]),

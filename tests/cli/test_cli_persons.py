@@ -158,40 +158,16 @@ def test_ids_of_all_kinds_are_read_as_they_are(tmp_path):
             read_ids(tmp_path / "t.npz", name)
 
 
-def test_ids_of_a_npy_table_are_a_second_npy_file(task, cli):
-    """The same model as from a table that holds them; no other file will do."""
-    np.save(task.folder / "x.npy", task.X)
-    ids = np.array([f"Jane-Doe-{i % 9}" for i in range(37)])
-    np.save(task.folder / "ids.npy", ids)
-    np.save(task.folder / "y.npy", task.y.astype(str))
-    labels = ("--labels", task.folder / "y.npy", "--options", "random_state=3")
-    result = cli(*arguments(task.folder / "x.npy", task, *labels, "--groups", task.folder / "ids.npy"))
-    assert (result.exit_code, result.stderr) == (0, "")
-    estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1), read_classes(task.classes), random_state=3)
-    assert estimator.fit(task.X, task.y, groups=ids).guarantee_.unit == PERSON
-    assert task.out.read_bytes() == estimator.to_bytes()
-    given = ("check", task.folder / "x.npy", "--classes", task.classes, "--labels", task.folder / "y.npy", "--json")
-    assert json.loads(cli(*given, "--groups", task.folder / "ids.npy").stdout)["persons"]["n"] == 9
-
-
-@pytest.mark.parametrize("name", ["square.npy", "short.npy", "objects.npy", "floats.npz", "ids.txt", "none.npy"])
-def test_another_file_of_ids_is_refused_before_it_is_charged(name, task, cli, error_line):
+def test_ids_that_a_table_has_not_are_refused_before_it_is_charged(task, cli, error_line):
     ledger = task.folder / "ledger.db"
     cli("ledger", "create", ledger, "--dataset", "wards", "--mu", 2, "--unit", "person")
     np.save(task.folder / "x.npy", task.X)
     np.save(task.folder / "y.npy", task.y.astype(str))
-    for wrong, ids in (("square", np.eye(37)), ("short", np.arange(36)), ("objects", np.array(IDS, object))):
-        np.save(task.folder / f"{wrong}.npy", ids)
-    np.savez(task.folder / "floats.npz", ids=np.arange(37))
-    (task.folder / "ids.txt").write_text("Jane-Doe\n" * 37)
     before = cli("ledger", "show", ledger).stdout
-    given = ("--labels", task.folder / "y.npy", "--ledger", ledger, "--dataset", "wards")
-    result = cli(*arguments(task.folder / "x.npy", task, *given, "--groups", task.folder / name))
+    given = ("--labels", task.folder / "y.npy", "--ledger", ledger, "--dataset", "wards", "--groups", "person")
+    result = cli(*arguments(task.folder / "x.npy", task, *given))
     assert result.exit_code == 4
-    line = error_line(result)
-    assert name in line
-    assert "Jane" not in line
-    assert "36" not in line
+    assert "x.npy has none; write .parquet or .npz" in error_line(result)
     assert cli("ledger", "show", ledger).stdout == before
     assert not task.out.exists()
 

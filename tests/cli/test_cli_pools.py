@@ -142,17 +142,17 @@ def test_a_url_that_leads_nowhere_is_an_input_error(cli, task, memory):
     assert "fsspec+memory://nothing must be an existing file or folder" in result.stderr
 
 
-def test_lattice_rows_go_into_parquet_alone(cli, task):
+def test_tables_are_written_as_parquet(cli, task):
     result = cli("table", task.table, "--out", task.folder / "rows.npy", "--rows", "lattice")
     assert result.exit_code == 2
-    assert "'lattice' is a form of .parquet alone" in result.stderr
+    assert "must end in .parquet" in result.stderr
 
 
 def test_a_column_of_ids_that_is_not_there_is_named(cli, task, pool):
     write_table(task.folder / "p.parquet", task.X_public)
     result = cli("table", task.folder / "p.parquet", "--out", task.folder / "q.parquet", "--read", "id=url")
     assert result.exit_code == 4
-    assert "must have one column 'url' of texts or integers" in result.stderr
+    assert "with texts or integers; 'url' is none" in result.stderr
 
 
 def test_lattice_rows_are_predicted_as_the_rows_that_they_were_made_from(cli, task, pool):

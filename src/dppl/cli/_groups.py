@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 METHODS = f"auto|{'|'.join(BY_METHOD)}"
 _CONSTANTS = {"true": True, "false": False, "none": None}
-_READING = ("id", "kind", "encoding", "delimiter")
+_READING = ("id", "kind", "encoding")
 
 
 @request(panel="budget")
@@ -117,8 +117,7 @@ class Records:
     read: list[str] = option(
         "NAME=VALUE",
         "How images or texts are read; may be repeated. kind: auto, images, csv, jsonl, parquet, text. "
-        "id: column of ids of records, not of persons. encoding, delimiter: of a file of "
-        "lines; by default UTF-8, and what the header shows.",
+        "id: column of ids of records, not of persons. encoding: of a file of lines; by default UTF-8.",
         (),
         typed={name: f"--read {name}" for name in _READING} | {"columns": "--x, --y, --groups and --read id"},
     )
@@ -156,8 +155,8 @@ class Persons:
     """Whom a guarantee is for."""
 
     groups: str | None = option(
-        "NAME|FILE",
-        "Array or column of person ids, which are private and may repeat; for .npy a second .npy file. Fits protect "
+        "NAME",
+        "Array or column of person ids, which are private and may repeat. Fits protect "
         "each person with all of their records, not each record (docs/persons.md).",
         None,
         typed={"person": "--groups"},

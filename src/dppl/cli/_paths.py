@@ -58,7 +58,7 @@ def labels_hint(records: io.Source) -> str:
     kind = records.parameters["kind"]
     if kind == "images":
         return "sort the images into a folder for each class, or name a CSV file with --labels"
-    return "name a file with one label per line with --labels" if kind == "text" else "name their column with --y"
+    return "write the texts with their labels as a CSV file" if kind == "text" else "name their column with --y"
 
 
 def require_labels(table: io.EmbeddingTable | io.PartedTable, path: Path) -> Any:

@@ -20,7 +20,7 @@ from dppl.errors import ParameterError
 
 _NAMES = 20
 _PAGES = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".json": "json"}
-_READING = ("x", "id", "kind", "encoding", "delimiter")
+_READING = ("x", "id", "kind", "encoding")
 
 
 @request("json", "card", "out", "delta")

@@ -29,8 +29,6 @@ class Table:
     their directions can be recovered. --rows lattice writes them as bytes, which
     are read as fast as memory is copied. Fits without centre, pool or rotation
     release the same bits from them; others take them as directions.
-    .npz and .npy keep neither ids nor the encoder's name, which is compared
-    with a model's encoder.
 
     For example:
 
@@ -40,7 +38,7 @@ class Table:
     """
 
     path: Path = argument("TABLE", "Embeddings: .npy, .npz, .parquet, a folder of .parquet shards, or a URL of one.")
-    out: Path | None = option("FILE", "File to write: .parquet, .npz or .npy (rows only).", None)
+    out: Path | None = option("FILE", "Parquet file to write.", None)
     rows: str | None = option(
         "float16|int8|float32|lattice", "With --out: how embeddings are stored. Default: as they are.", None
     )

@@ -27,7 +27,7 @@ from dppl.engines import Engine, InProcess
 from dppl.errors import InputError
 from dppl.io._places import Place, open_place
 from dppl.io.fragments import Fragment, check_rows, open_npz, read_outline, rechunk
-from dppl.io.labels import AnyPath, Array, converting, listed, read_label_file, type_name
+from dppl.io.labels import AnyPath, Array, converting, listed, read_label_file
 from dppl.io.parquet import ID_KINDS, check_column, decode_ids, id_type, open_parquet
 from dppl.kernel.persons import texts_apart
 
@@ -416,31 +416,22 @@ def read_ids(path: AnyPath, column: str) -> Array:
         )
     if files[0].suffix == ".npz":
         with open_npz(place) as archive:
-            if column not in archive.files:
-                raise InputError(
-                    f"must name one array of {place}; {column!r} is none; there are {listed(archive.files)}.",
-                    parameter="groups",
-                )
-            ids = _items(np.asarray(archive[column]), place, column)
+            names = listed(archive.files)
+            array = np.asarray(archive[column]) if column in archive.files else np.empty(())
+        if array.ndim != 1 or array.dtype.kind not in "iubfUS":
+            raise InputError(
+                f"must name one array of {place} with an id a record ({ID_KINDS}); {column!r} is none of {names}.",
+                parameter="groups",
+            )
+        ids = list(texts_apart(array))
     else:
         ids = [one for file in files for one in _column_ids(file, column)]
         if len({isinstance(one, bytes) for one in ids if one is not None}) > 1:
             raise InputError(f"must be texts or bytes in all shards of {place}; write one schema.", parameter="groups")
     # NumPy would make one type of mixed ids, or an array of tuples.
-    array = np.empty(len(ids), object)
-    array[:] = ids
-    return array
-
-
-def _items(ids: Array, place: Place, name: str) -> list[Any]:
-    """Return the items of an array, which must be ids."""
-    if ids.ndim != 1 or ids.dtype.kind not in "iubfUS":
-        raise InputError(
-            f"must name an array for {place} with one id a record ({ID_KINDS}); {name!r} holds {type_name(ids)}, "
-            f"ndim = {ids.ndim}; name another.",
-            parameter="groups",
-        )
-    return list(texts_apart(np.asarray(ids)))
+    whole = np.empty(len(ids), object)
+    whole[:] = ids
+    return whole
 
 
 def _column_ids(place: Place, name: str) -> list[Any]:

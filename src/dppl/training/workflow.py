@@ -66,13 +66,8 @@ def train(
 ) -> None:
     """Embed a labelled source, fit an estimator on it, and write the model, then the report on what was skipped.
 
-    Adjacency must be add-remove, because records that cannot be used are skipped. With ids of persons the guarantee is
-    for a person with all of their records. The folder holds tables of embeddings and is removed at the end:
-    nothing that is read may lie in it. `columns`, for predictions, are published with the model, so they are
-    only those that were typed: what a file calls its columns is its owner's. `watch` is opened with a source while it
-    is embedded, and with None while the estimator is fitted.
-
-    After an interruption the same call goes on where it stopped.
+    The folder holds tables of embeddings and is removed at the end; after an interruption the same call goes on with
+    it. `columns`, for predictions, are published with the model, so they are only those that were typed.
     """
     if estimator.adjacency != "add-remove":
         raise ParameterError(
