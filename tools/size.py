@@ -12,7 +12,7 @@ BUDGET = {
     "continual": 1134,
     "encoders": 1724,
     "estimators": 1909,
-    "export": 679,
+    "export": 665,
     "finetune": 1939,
     "io": 3063,
     "kernel": 6250,
@@ -20,7 +20,7 @@ BUDGET = {
     "planning": 479,
     "prototypes": 1129,
     "serve": 869,
-    "statement": 1006,
+    "statement": 967,
     "training": 810,
 }
 

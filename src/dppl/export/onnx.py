@@ -175,11 +175,11 @@ class _Graph:
             return self.node("Gather", wide, self.constant("first", np.int64(0)), axis=1)
         if not texts:
             return self._sum(wide, [2, 3] if rank == 4 else [1], keepdims=0)
+        # Sums over tokens stand for means, because the classifier scales rows to length 1.
         mask = "attention_mask"
         if mask not in [one.name for one in graph.input]:  # the encoder does not ask for it, but its rows are padded
-            helper = self._onnx.helper
-            shape = ["n", "length"]
-            graph.input.append(helper.make_tensor_value_info(mask, self._onnx.TensorProto.INT64, shape))
+            make, kind = self._onnx.helper.make_tensor_value_info, self._onnx.TensorProto.INT64
+            graph.input.append(make(mask, kind, ["n", "length"]))
         weights = self.node("Unsqueeze", self.cast(mask, "DOUBLE"), self.constant("last", [2]))
         return self._sum(wide * weights, [1], keepdims=0)
 

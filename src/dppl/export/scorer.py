@@ -49,11 +49,6 @@ class Head:
     # Shape (width, dim); what is left is multiplied by it. After one of both a row is scaled to length 1, unless zero.
     projection: Float | None = None
 
-    @property
-    def moves(self) -> bool:
-        """Whether the head makes another row of φ."""
-        return self.center is not None or self.projection is not None
-
     def turned_back(self, turn: Float) -> Head:
         """Return the head for rows before a rotation, which multiplies them by `turn` of shape (dim, dim)."""
         center = None if self.center is None else turn @ self.center
@@ -67,7 +62,7 @@ class Head:
             rows = rows - do.constant(f"{name}_center", self.center)
         if self.projection is not None:
             rows = rows @ do.constant(f"{name}_projection", self.projection.T)
-        if self.moves:
+        if self.center is not None or self.projection is not None:
             rows = rows / do.maximum(do.length(rows), do.constant("tiny", np.array(_TINY)))
         return rows @ do.constant(f"{name}_weights", self.weights.T) + do.constant(f"{name}_offsets", self.offsets)
 
@@ -84,16 +79,6 @@ class Scorer:
     sharpness: float  # what turns scores into logits
     classes: NDArray[Any]  # shape (n_classes,)
 
-    @property
-    def dim(self) -> int:
-        """Width of φ."""
-        return self.n_features // self.pool
-
-    @property
-    def moves(self) -> bool:
-        """Whether φ is more than x/‖x‖."""
-        return self.center is not None or self.pool > 1
-
     def scores(self, rows: Any, do: Any) -> Any:
         """Return the scores of rows of float64, NaN for rows without a direction.
 
@@ -103,8 +88,9 @@ class Scorer:
         if self.center is not None:
             features = features - do.constant("center", self.center)
         if self.pool > 1:
-            features = do.pooled(features, self.dim, self.pool)
-        if self.moves:
+            features = do.pooled(features, self.n_features // self.pool, self.pool)
+        # Rows that are units still are left as they are.
+        if self.center is not None or self.pool > 1:
             features = _unit(features, do)
         heads = (head.scores(features, do, f"head{number}") for number, head in enumerate(self.heads))
         return reduce(getattr(do, self.combine), heads)

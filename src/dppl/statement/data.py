@@ -1,8 +1,4 @@
-"""What a statement says of a model: one JSON-ready dictionary in the form of docs/report.schema.json.
-
-A model file holds nothing private. Whatever else is shown was measured on records that somebody names, and is no part
-of the guarantee; the dictionary keeps it separate.
-"""
+"""What a statement says of a model: a JSON-ready dictionary in the form of docs/report.schema.json."""
 
 from __future__ import annotations
 
@@ -31,13 +27,12 @@ FORMAT = 1
 _EVENLY = [place / 50 for place in range(1, 50)]
 _RARELY = [10 ** (place / 5) for place in range(-20, -8)]
 _LETTERS = 300  # of a parameter
-# Encoders by what they embed; of others only whoever has them knows it.
-_ENCODERS = {"text-classification": ("minilm", "st"), "image-classification": ("pixels", "timm", *PRESETS)}
 _MEASURED = ("n", "n_unknown_labels", "n_unusable", "accuracy", "balanced_accuracy", "minority_accuracy", "chance")
-_TASKS = {
-    "text-classification": ("A private classifier of texts", "a text"),
-    "image-classification": ("A private classifier of images", "an image"),
-    "tabular-classification": ("A private classifier of embeddings", "an embedding"),
+# By task: title, what is classified, and schemes of encoders; of others only whoever has them knows what they take.
+_TASKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "text-classification": ("A private classifier of texts", "a text", ("minilm", "st")),
+    "image-classification": ("A private classifier of images", "an image", ("pixels", "timm", *PRESETS)),
+    "tabular-classification": ("A private classifier of embeddings", "an embedding", ()),
 }
 
 
@@ -57,14 +52,11 @@ def content(
     ledger: Mapping[str, Any] | None = None,
     gallery: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return what is known of a model from its file, and from what its publisher measured and paid.
-
-    The numbers hold the epsilon at one more `delta`, if there is one.
-    """
+    """Return what is known of a model from its file, and apart from it what its publisher measured and paid."""
     guarantee = Guarantee.from_dict(description["guarantee"])
     # IDs of the public rows that a model selected for each class, or else their positions.
     selected = description.get("public_ids") or description.get("public_indices")
-    title, item = _TASKS[task_of(description)]
+    title, item, _ = _TASKS[task_of(description)]
     return {
         "format": FORMAT,
         "title": title,
@@ -113,26 +105,22 @@ def content(
 
 
 def _does(description: Mapping[str, Any], item: str) -> str:
-    """Say in two sentences what the model does, and how."""
-    n_classes = f"{len(description['classes']):,}"
+    """Say in a few sentences what the model does, and how."""
     entry = BY_NAME.get(description["estimator"])
     method = description["estimator"] if entry is None or entry.label is None else entry.label
     encoder = "not named in the file" if description["encoder"] is None else in_short(description["encoder"])
     if "lattice" not in description:  # a fine-tuned network, which takes images
-        return (
-            f"It assigns {item} one of {n_classes} classes. {description['n_trained']:,} weights of a public network "
-            f"({encoder}) were trained on private records; all others are as published."
+        how = (
+            f"{description['n_trained']:,} weights of a public network ({encoder}) were trained on private records; "
+            "all others are as published."
         )
-    width = description["lattice"]["n_features"]
-    if item == "an embedding":
-        return (
-            f"It assigns one of {n_classes} classes to embeddings of {width} numbers, by a public encoder ({encoder}). "
-            f"Method: {method}."
-        )
-    return (
-        f"It assigns {item} one of {n_classes} classes. A frozen public encoder ({encoder}) turns {item} into {width} "
-        f"numbers; how they map to classes was learned from private records. Method: {method}."
-    )
+    else:
+        width = description["lattice"]["n_features"]
+        learned = "how they map to classes was learned from private records"
+        how = f"A frozen public encoder ({encoder}) turns {item} into {width} numbers; {learned}. Method: {method}."
+        if item == "an embedding":
+            how = f"Embeddings have {width} numbers, by a public encoder ({encoder}). Method: {method}."
+    return f"It assigns {item} one of {len(description['classes']):,} classes. {how}"
 
 
 def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[str]]:
@@ -192,14 +180,11 @@ def task_of(description: Mapping[str, Any]) -> str:
     if "lattice" not in description:
         return "image-classification"
     scheme = re.split("[?:]", uri_of(description["encoder"]))[0]
-    return next((task for task, schemes in _ENCODERS.items() if scheme in schemes), "tabular-classification")
+    return next((task for task, (*_, schemes) in _TASKS.items() if scheme in schemes), "tabular-classification")
 
 
 def account_of(books: Iterable[Mapping[str, Any]], entry: str | None, sha256: str) -> dict[str, Any]:
-    """Return the account that paid for a model, and nothing of the accounts of other data sets.
-
-    It is the one that holds the charge `entry`, or, where the guarantee names none, the hash of the model file.
-    """
+    """Return the account that holds the charge `entry`, or without one the hash of the file; nothing of others."""
     for book in books:
         for release in book["releases"]:
             # Two ledgers may number their charges alike, so the page says when the hash is of another file.

@@ -1,14 +1,4 @@
-r"""Jinja templates and their filters, with foreign text escaped: a page is one file without scripts or network.
-
-Examples
---------
->>> markdown_text("a|b <i>\n*")
-'a\\|b &lt;i> \\*'
->>> print(markdown_table([("x", 1)], ("name", "n")))
-| name | n |
-|---|---|
-| x | 1 |
-"""
+"""Jinja templates and their filters, with foreign text escaped: a page is one file without scripts or network."""
 
 from __future__ import annotations
 
@@ -59,11 +49,7 @@ def markdown_table(rows: Iterable[Sequence[Any]], header: Sequence[str] = ("", "
 
 
 def name(text: str) -> Markup:
-    """Write the name of a class, in its own direction, whose lines may end at its underscores.
-
-    >>> name("a_b < c")
-    Markup('<bdi dir="auto">a_<wbr>b &lt; c</bdi>')
-    """
+    """Write the name of a class, in its own direction, whose lines may end at its underscores."""
     return Markup('<bdi dir="auto">{}</bdi>').format(escape(short(text)).replace("_", Markup("_<wbr>")))
 
 
@@ -74,20 +60,12 @@ def short(text: str) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Write a share with one digit; a dash where there is none.
-
-    >>> percent(0.9876), percent(1.0), percent(None)
-    ('98.8 %', '100 %', '–')
-    """
+    """Write a share with one digit, such as "98.8 %"; a dash where there is none."""
     return "–" if share is None else f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 
 def at_most(share: float) -> str:
-    """Write a bound, rounded up to a hundredth of a per cent.
-
-    >>> at_most(0.018251), at_most(0.9999999)
-    ('1.83 %', '100 %')
-    """
+    """Write a bound, rounded up to a hundredth of a per cent."""
     return f"{min(math.ceil(10_000 * share), 10_000) / 100:g} %"
 
 

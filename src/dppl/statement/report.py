@@ -85,9 +85,7 @@ class Report:
     def __repr__(self) -> str:
         return f"<Report: {self._content['title']}; html(), markdown(), json() and dict() have it>"
 
-    def _repr_html_(self) -> str:
-        """Show the report in a notebook."""
-        return self.html_snippet()
+    _repr_html_ = html_snippet  # what a notebook shows
 
 
 def make_report(
@@ -137,12 +135,12 @@ def make_report(
 
     if isinstance(model, str | os.PathLike):
         path = Path(model)
-        description, digest, file = describe(path), sha256(path.read_bytes()).hexdigest(), path.name
+        description, digest = describe(path), sha256(path.read_bytes()).hexdigest()
     elif isinstance(model, Reported):
         # The report is of the file that a reader gets, so the model is written as `save` writes it, and read back.
         with TemporaryDirectory() as folder:
             model.save(path := Path(folder) / "model.safetensors")
-            description, digest, file = describe(path), sha256(path.read_bytes()).hexdigest(), path.name
+            description, digest = describe(path), sha256(path.read_bytes()).hexdigest()
     else:
         raise ParameterError(
             f"must be a fitted classifier of dppl, or its file; got {type(model).__name__}.", parameter="model"
@@ -167,4 +165,4 @@ def make_report(
                 raise ParameterError("must be the images or texts themselves; got embeddings.", parameter="public")
             public = open_source(Path(public))
         known["gallery"] = gallery_of(selected_items(description, public), public.modality)
-    return Report(content(description, sha256=digest, file=file, **known))
+    return Report(content(description, sha256=digest, file=path.name, **known))

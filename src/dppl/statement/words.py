@@ -203,7 +203,7 @@ def in_words(budget: Mapping[str, float]) -> str:
 
 
 def figures(cost: Mapping[str, float]) -> list[str]:
-    """Write a cost, rounded up, a parameter each."""
+    """Write the parameters of a cost, rounded up."""
     return [f"{name} {rounded_up(value)}" for name, value in cost.items()]
 
 
