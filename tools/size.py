@@ -7,7 +7,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
     ".": 1566,
-    "audit": 699,
+    "audit": 695,
     "cli": 2559,
     "continual": 1134,
     "encoders": 1724,
@@ -17,7 +17,7 @@ BUDGET = {
     "io": 3063,
     "kernel": 6250,
     "lab": 4813,
-    "planning": 479,
+    "planning": 468,
     "prototypes": 1129,
     "serve": 869,
     "statement": 967,

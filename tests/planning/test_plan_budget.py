@@ -173,7 +173,7 @@ def test_json_holds_everything():
         ({"n_features": None}, "n_features must be given, or a known encoder"),
         ({"n_features": 0}, "n_features must be an integer"),
         ({"encoder": "bert"}, "encoder must be one of minilm"),
-        ({"encoder": "resnet-50"}, "must agree"),
+        ({"encoder": "resnet-50"}, "must be given, or a known encoder, and agree"),
         ({"n_public": -1}, "n_public must be"),
         ({"n_public": 2.5}, "n_public must be"),
         ({"method": "svm"}, "method must be one of"),

@@ -91,12 +91,8 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
 
 
 def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[Float, Float]:
-    """Return a lower and an upper bound on a probability, each wrong with probability at most `error`.
-
-    Fractions of successes give the bounds at expected counts, for planning.
-
-    Clopper and Pearson (1934), by quantiles of the beta distribution.
-    """
+    """Return a lower and an upper bound on a probability, each wrong with probability at most `error`."""
+    # Clopper and Pearson (1934), by quantiles of the beta distribution. Expected counts need not be integers.
     hits = np.asarray(successes, np.float64)
     misses = trials - hits
     low = np.where(hits > 0, betaincinv(np.maximum(hits, 1e-300), misses + 1, error), 0.0)

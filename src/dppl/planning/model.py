@@ -56,13 +56,8 @@ class Law:
 
 
 def recall(detectability: ArrayLike, n_classes: ArrayLike) -> Float:
-    """Return the probability that the own class wins against all others. Both are numbers or arrays of shape (n,).
-
-    Green and Swets (1966), Signal detection theory and psychophysics, section 2.6: m-alternative forced choice.
-
-    >>> recall([0.0, 2.0], 2).round(3).tolist()
-    [0.5, 0.921]
-    """
+    """Return the probability that the own class wins against all others."""
+    # Green and Swets (1966), Signal detection theory and psychophysics, section 2.6: m-alternative forced choice.
     several = np.asarray(n_classes, float)
     logs = log_ndtr(_POINTS + np.asarray(detectability, float)[..., None])
     return np.asarray(np.clip(np.exp((several[..., None] - 1) * logs) @ _WEIGHTS, 1 / several, 1))
@@ -77,7 +72,7 @@ def hardness(accuracy: float, n_classes: int) -> float:
 def variance(
     law: Law, s: ArrayLike, sizes: ArrayLike, mean_size: ArrayLike, n_features: ArrayLike, spend: ArrayLike
 ) -> Float:
-    """Return 1/D² of classes of these sizes and `hardness` s, numbers or of shape (n,); see the module."""
+    """Return 1/D² of classes of these sizes and `hardness` s; see the module."""
     n = np.asarray(sizes, float)
     effective = n * (n / np.asarray(mean_size, float)) ** law.share
     wide = (np.asarray(n_features, float) / USUAL_WIDTH) ** law.width

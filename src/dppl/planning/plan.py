@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from dppl import _validate
@@ -20,9 +20,8 @@ from dppl.kernel.privacy import Budget, PureDP
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.composition import total_epsilon, total_mu, total_rho
 from dppl.planning import model
-from dppl.planning.model import LAWS, NAMED, Law
+from dppl.planning.model import LAWS, NAMED, Float, Law
 
-Float = NDArray[np.float64]
 Found: TypeAlias = Literal["yes", "in part", "no"]
 Describe: TypeAlias = Literal["none", "names"]
 
@@ -271,11 +270,7 @@ def plan_budget(
 
 
 def class_sizes(n_classes: int, n_records: int, smallest: int) -> Float:
-    """Return sizes that rise in equal ratios from the smallest class, and add up to the number of records.
-
-    >>> class_sizes(3, 700, 100).round().tolist()
-    [100.0, 200.0, 400.0]
-    """
+    """Return sizes that rise in equal ratios from the smallest class, and add up to the number of records."""
     if smallest == n_records // n_classes:
         return np.full(n_classes, n_records / n_classes)
     places = np.linspace(0, 1, n_classes)
@@ -341,8 +336,7 @@ def _width(n_features: int | None, encoder: str | None) -> int:
             f"must be one of {', '.join(FEATURES)}; got {encoder!r}; for another, give the number of features.",
             parameter="encoder",
         )
-    known = {int(width) for width in (n_features, FEATURES.get(encoder or "")) if width is not None}
-    if len(known) != 1:
-        problem = "agree with the encoder" if known else "be given, or a known encoder"
-        raise ParameterError(f"must {problem}.", parameter="n_features")
-    return known.pop()
+    width = n_features if encoder is None else FEATURES[encoder]
+    if width is None or n_features not in (None, width):
+        raise ParameterError("must be given, or a known encoder, and agree with it.", parameter="n_features")
+    return int(width)
