@@ -16,7 +16,7 @@ from PIL import Image
 from dppl import ApproxDP, GaussianDP, Ledger, load
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner
-from dppl.finetune.checkpoint import Checkpoint
+from dppl.finetune.files import Checkpoint
 from dppl.finetune.networks import load_network
 from dppl.io import pipeline
 from dppl.serve import open_model
@@ -260,7 +260,7 @@ def test_a_killed_command_goes_on(photos, cli):
     script = """
 import os, signal
 from dppl.cli import main
-from dppl.finetune.checkpoint import Checkpoint
+from dppl.finetune.files import Checkpoint
 whole = Checkpoint.write
 def write(self, state, begun):
     whole(self, state, begun)

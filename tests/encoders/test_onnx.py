@@ -141,10 +141,10 @@ def test_normalisation_over_the_batch_is_refused(tmp_path):
         ([], "must be JSON with a modality"),
         ({}, "must be JSON with a modality"),
         ({"modality": "sound"}, "must be JSON with a modality"),
-        ({"modality": "image"}, "lacks 'size'"),
-        ({"modality": "text", "tokenizer": "x.json"}, "lacks 'max_tokens'"),
+        ({"modality": "image"}, "must have size"),
+        ({"modality": "text", "tokenizer": "x.json"}, "must have tokenizer and max_tokens"),
         ({"modality": "text", "tokenizer": "x.json", "max_tokens": 9}, "no tokenizer"),
-        ({**IMAGES, "sizes": 3}, "a field 'sizes' that nothing is known of"),
+        ({**IMAGES, "sizes": 3}, "of other fields only output, pooling, crop_pct"),
     ],
 )
 def test_statements_are_checked(tmp_path, values, message):

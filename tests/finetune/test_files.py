@@ -12,8 +12,8 @@ from safetensors.numpy import save
 
 from dppl import GaussianDP, Ledger
 from dppl.errors import InputError, ModelFileError, ParameterError
-from dppl.finetune import SparseFinetuner, select_weights, tensor_file
-from dppl.finetune.checkpoint import Checkpoint
+from dppl.finetune import SparseFinetuner, files, select_weights
+from dppl.finetune.files import Checkpoint
 from finetune.conftest import Trainer
 from loops import loop
 from overhearing import overheard
@@ -92,10 +92,10 @@ def test_two_thousand_mutations_of_a_model_are_refused(net, model_file, tmp_path
 
 def test_a_model_without_its_digest_would_be_read_with_other_weights(net, model_file, tmp_path, monkeypatch):
     """The negative control."""
-    monkeypatch.setattr(tensor_file, "_digest", lambda text, tensors: "")
+    monkeypatch.setattr(files, "_digest", lambda text, tensors: "")
     with safe_open(model_file, framework="numpy") as file:
         text, values = file.metadata()[MODEL], file.get_tensor("values")
-    original = tensor_file.to_bytes(MODEL, json.loads(text), {"values": values})
+    original = files.to_bytes(MODEL, json.loads(text), {"values": values})
     path = tmp_path / "mutated"
     found = accepted(path, original, np.random.default_rng(0), 200, lambda: SparseFinetuner.load(path, net))
     assert found > 10
@@ -111,9 +111,9 @@ def test_a_thousand_mutations_of_a_checkpoint_are_refused(net, checkpoint):
 
 def forged(path, key, change, tensors=None):
     """Write a file again with other fields and the digest that fits them; `change` is called with the fields."""
-    fields, found = tensor_file.read(path, key)
+    fields, found = files.read(path, key)
     fields = change(fields) or fields
-    path.write_bytes(tensor_file.to_bytes(key, fields, found if tensors is None else tensors(found)))
+    path.write_bytes(files.to_bytes(key, fields, found if tensors is None else tensors(found)))
 
 
 def put(*keys, value):
@@ -300,7 +300,7 @@ def test_a_small_file_makes_no_large_head(net, model_file, monkeypatch):
     monkeypatch.setattr(SparseFinetuner, "_selected", lambda self, n: made.append(n) or whole(self, n))
     SparseFinetuner.load(model_file, net)
     assert made == [3]
-    _, tensors = tensor_file.read(model_file, MODEL)
+    _, tensors = files.read(model_file, MODEL)
     forged(model_file, MODEL, put("classes", value=list(range(len(tensors["values"]) - 1))))
     with pytest.raises(ModelFileError):
         SparseFinetuner.load(model_file, net)

@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dppl import ApproxDP, GaussianDP
+from dppl import GaussianDP
 from dppl.encoders.load import is_code
 from dppl.errors import InputError, MissingExtra, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner
 from dppl.finetune.networks import load_network
-from dppl.finetune.workflow import epsilon_after
-from dppl.kernel.privacy import tradeoff
-from dppl.kernel.privacy.accounting import sampled_gaussian_epsilon
 
 NETWORK = """
 import torch
@@ -139,31 +136,3 @@ def test_a_network_of_timm_gets_a_new_head(torch, tmp_path):
     )  # fmt: skip
     film.fit(np.random.default_rng(0).normal(size=(4, 3, 32, 32)), [0, 1, 2, 0])
     assert film.module_.head.weight.any()
-
-
-# What the steps so far cost.
-
-
-def planned(torch, budget, **options):
-    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
-    return SparseFinetuner(
-        module, budget, [0, 1], train=("head",), batch_size=10, recipe=Recipe(block=2), epochs=5, **options
-    ).plan((2, 2))
-
-
-def test_the_epsilon_so_far_of_full_batches_is_that_of_their_part_of_the_square(torch):
-    guarantee = planned(torch, GaussianDP(1.0), sampling_rate=1.0)
-    assert guarantee.releases[0].times == 5
-    found = [epsilon_after(guarantee, steps) for steps in range(1, 6)]
-    assert found == pytest.approx([tradeoff.gaussian_epsilon((steps / 5) ** 0.5, 1e-6) for steps in range(1, 6)])
-    assert found[-1] == guarantee.epsilon(1e-6)
-
-
-def test_the_epsilon_so_far_on_samples_is_that_of_distributions(torch):
-    guarantee = planned(torch, ApproxDP(2.0, 1e-5), sampling_rate=0.25)
-    (release,) = guarantee.releases
-    multiplier = release.parameters["noise_std"] / release.sensitivity
-    found = [epsilon_after(guarantee, steps) for steps in (1, 10, 20)]
-    assert found == sorted(found)
-    assert 1.9 < found[-1] <= 2.0
-    assert found[0] == sampled_gaussian_epsilon(multiplier, 1e-5, release.parameters["sampling_rate"], 1)

@@ -142,10 +142,7 @@ def test_defaults_are_those_of_the_document(net):
     model = SparseFinetuner(net, ApproxDP(1.13, 1e-5), CLASSES)
     trainer = model._training((1, 6, 6))
     assert (trainer.steps, trainer.sampling_rate, trainer.batch_size) == (2000, 0.1, 5000)
-    assert (trainer.clip, trainer.momentum, trainer.warmup_steps) == (1.0, 0.9, 10)
-    assert trainer.learning_rate == {
-        name: 0.8 if name.startswith("8.") else 0.01 for name in select_weights(net, sparsity=0.01)
-    }
+    assert (trainer.recipe, trainer.head) == (Recipe(), "8")
 
 
 def test_without_a_rate_the_budget_and_the_ledger_decide_it(net, labelled, tmp_path):

@@ -117,7 +117,4 @@ def _entry(name: str, scheme: str, dimension: int | None, licence: str, place: s
 
 
 def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
+    return find_spec(module) is not None

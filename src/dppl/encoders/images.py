@@ -109,9 +109,8 @@ class ImageAdapter(Adapter):
                 forms.add(_form(prepare(pattern(0, *size))))
         if len(forms) > 1:
             raise ParameterError(
-                "the preprocessing makes inputs of different shapes of images that are not square, and one model takes "
-                "one shape; set do_center_crop and a crop_size, or a size of height and width, in "
-                "preprocessor_config.json."
+                "the preprocessing makes inputs of different shapes of images that are not square; set do_center_crop "
+                "and a crop_size, or a size of height and width, in preprocessor_config.json."
             )
 
         def checked(image: Any) -> Any:
@@ -165,9 +164,7 @@ class ImageModel(NamedTuple):
     def adapter(self, pooling: str, device: str, precision: str) -> ImageAdapter:
         """Freeze the module, whose output is the embedding."""
         torch = optional("torch", "torch", "torch")
-        frozen = FrozenModel(
-            torch, self.module, lambda module, tensors: module(tensors["pixel_values"]), device, precision
-        )
+        frozen = FrozenModel(torch, self.module, lambda own, x: own(x["pixel_values"]), device, precision)
         return ImageAdapter(
             library=self.library,
             weights=tensors_digest(self.description, frozen.model.state_dict().items()),

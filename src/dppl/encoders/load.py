@@ -108,17 +108,14 @@ class Source:
 
     def check(self, known: Collection[str]) -> None:
         """Refuse unknown options."""
-        for option in self.options:
-            if option not in known:
-                raise ParameterError(
-                    f"{option!r} is not an option of this encoder; it has {', '.join(known) or 'none'}."
-                )
+        if unknown := [option for option in self.options if option not in known]:
+            raise ParameterError(
+                f"{unknown[0]!r} is not an option of this encoder; it has {', '.join(known) or 'none'}."
+            )
 
     def number(self, option: str, default: int) -> int:
         """Return an option that must be a positive integer."""
-        value = self.options.get(option)
-        if value is None:
-            return default
+        value = self.options.get(option, str(default))
         if not value.isdecimal() or int(value) < 1:
             raise ParameterError(f"{option} must be an integer of at least 1; got {value!r}.")
         return int(value)

@@ -36,11 +36,11 @@ from dppl.encoders.fixed import Adapter
 from dppl.encoders.hub import files_digest
 from dppl.encoders.images import OPTIONS, ImageAdapter, Preprocessing
 from dppl.encoders.load import Source
-from dppl.encoders.tokens import TextAdapter, Tokens
+from dppl.encoders.tokens import TextAdapter, Tokens, pooled
 from dppl.errors import InputError, ParameterError
 
 # Fields of a statement besides modality, output and pooling: required ones, and others.
-_FIELDS = {"image": (("size",), OPTIONS), "text": (("tokenizer", "max_tokens"), ("pad_id",))}
+_FIELDS = {"image": (("size",), OPTIONS[1:]), "text": (("tokenizer", "max_tokens"), ("pad_id",))}
 _TYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -117,15 +117,10 @@ class _Model:
             arrays = {next(iter(self._inputs)): arrays["pixel_values"]}
         feed = {name: arrays[name].astype(dtype, copy=False) for name, dtype in self._inputs.items()}
         hidden = self._session.run([self.output], feed)[0].astype(np.float32)
-        mask = arrays.get("attention_mask")
         if self.pooling == "none":
             return np.asarray(hidden.reshape(len(hidden), -1))
-        if self.pooling == "cls":
-            return np.asarray(hidden[:, 0])
-        if mask is None:
-            return np.asarray(hidden.mean(axis=(2, 3) if hidden.ndim == 4 else 1))
-        weights = mask[:, :, None].astype(np.float32)
-        return np.asarray((hidden * weights).sum(axis=1) / weights.sum(axis=1))
+        mask = arrays.get("attention_mask")
+        return np.asarray(pooled(self.pooling, hidden, None if mask is None else mask.astype(np.float32)))
 
 
 def _statement(path: Path, metadata: str | None) -> dict[str, Any]:
@@ -139,12 +134,11 @@ def _statement(path: Path, metadata: str | None) -> dict[str, Any]:
         required, others = _FIELDS[stated["modality"]]
     except (ValueError, TypeError, KeyError):
         raise InputError(f"what is stated for {path.name} must be JSON with a modality, 'image' or 'text'.") from None
-    known = {"modality", "output", "pooling", *required, *others}
-    for name in sorted(known.symmetric_difference(stated)):
-        if name not in known:
-            raise InputError(f"what is stated for {path.name} has a field {name!r} that nothing is known of.")
-        if name in required:
-            raise InputError(f"what is stated for {path.name} lacks {name!r}.")
+    if not set(required) <= set(stated) <= {"modality", "output", "pooling", *required, *others}:
+        raise InputError(
+            f"what is stated for {path.name} must have {' and '.join(required)}, and of other fields only output, "
+            f"pooling, {', '.join(others)}."
+        )
     return stated
 
 

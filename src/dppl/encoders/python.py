@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,16 +78,11 @@ def _call(place: str, function: str) -> Any:
 
 def _remove_head(torch: Any, module: Any, head: str, size: int) -> None:
     """Put the identity in the place of the last linear layer, if the output then is what that layer saw."""
-    shape = None
-    if head:
-        width = module.get_submodule(head).in_features
-        module.set_submodule(head, torch.nn.Identity())
-        try:
-            with torch.inference_mode():
-                shape = module.float().eval()(torch.zeros(1, 3, size, size)).shape
-        except Exception:  # without this layer the network does not fit
-            pass
-    if not head or shape != (1, width):
+    width, shape = module.get_submodule(head).in_features, None
+    module.set_submodule(head, torch.nn.Identity())
+    with suppress(Exception), torch.inference_mode():  # without this layer the network may not fit
+        shape = module.float().eval()(torch.zeros(1, 3, size, size)).shape
+    if shape != (1, width):
         raise ParameterError(
             f"the last linear layer of a network of code, here {head!r}, must be the last that it computes, on one row "
             "of features an image."

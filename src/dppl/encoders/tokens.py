@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.encoders.fixed import Adapter
+from dppl.errors import ParameterError
 
 Tokens = dict[str, NDArray[np.int64]]
 _USUAL = 16  # tokens of a text that batch_rows counts by
@@ -24,6 +25,18 @@ _PUBLIC = (
     "A quick brown fox jumps over the lazy dog while seven kind wizards, boxing 42 quartz jugs, give the "
     "public examples that decide nothing but the shape of this check."
 )
+
+
+def pooled(pooling: str, hidden: Any, mask: Any) -> Any:
+    """Return one row for each example of a model's last layer, an array of NumPy or of torch."""
+    if pooling == "cls" and hidden.ndim == 4:
+        raise ParameterError("pooling='cls' needs a model with tokens; choose pooling=mean.")
+    if pooling == "cls":
+        return hidden[:, 0]
+    if mask is None:
+        return hidden.mean((2, 3) if hidden.ndim == 4 else 1)
+    # Padding takes no part in the mean of a text.
+    return (hidden * mask[:, :, None]).sum(1) / mask.sum(1)[:, None]
 
 
 @dataclass(kw_only=True)

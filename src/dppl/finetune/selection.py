@@ -13,8 +13,6 @@ from dppl._optional import optional
 from dppl.errors import ParameterError
 from dppl.kernel.lattice.stream import as_numpy
 
-__all__ = ["PARTS", "Selection", "check_module", "head_of", "select_weights", "set_weights", "weights_of"]
-
 Part: TypeAlias = Literal["head", "norm", "conv"]
 PARTS: tuple[Part, ...] = get_args(Part)
 # A parameter's name to the flat positions that are trained, in ascending order; None is all of them.
@@ -63,7 +61,7 @@ def select_weights(
         _validate.open_unit(sparsity=sparsity)
     chosen: dict[str, NDArray[np.int64] | None] = {}
     if "head" in train:
-        chosen |= dict.fromkeys(_parameters(module, [head_of(module, head)]))
+        chosen |= dict.fromkeys(_parameters(module, [head_of(module, head)], "head"))
     if "norm" in train:
         torch = optional("torch", "torch", "torch")
         kinds = (torch.nn.modules.batchnorm._NormBase, torch.nn.LayerNorm, torch.nn.GroupNorm)
@@ -72,7 +70,7 @@ def select_weights(
             for name, layer in module.named_modules()
             if isinstance(layer, kinds) or type(layer).__name__.endswith("Norm")
         ]
-        chosen |= dict.fromkeys(_found(_parameters(module, layers), "norm"))
+        chosen |= dict.fromkeys(_parameters(module, layers, "norm"))
     if "conv" in train:
         chosen |= _largest(module, sparsity)
     return {name: chosen[name] for name, _ in module.named_parameters() if name in chosen}
@@ -90,76 +88,64 @@ def head_of(module: Any, head: str | None = None) -> str:
     """Return the name of the head: the one given, or the last linear layer's."""
     check_module(module)
     torch = optional("torch", "torch", "torch")
-    linear: list[str] = [name for name, layer in module.named_modules() if isinstance(layer, torch.nn.Linear)]
-    if head is None and linear:
-        return linear[-1]
-    if not linear:
-        raise ParameterError(
-            "must name a linear layer of the module, which has none; leave 'head' out of train, or add one.",
-            parameter="head",
-        )
-    if head not in linear:
-        raise ParameterError(
-            f"must name a linear layer of the module, such as {linear[-1]!r}; there is none of that name.",
-            parameter="head",
-        )
-    return head
+    linear = [name for name, layer in module.named_modules() if isinstance(layer, torch.nn.Linear)]
+    last = linear[-1] if linear else None
+    if (head or last) in linear:
+        return str(head or last)
+    which = f"such as {last!r}" if linear else "which has none; leave 'head' out of train, or add one"
+    raise ParameterError(f"must name a linear layer of the module, {which}.", parameter="head")
 
 
-def weights_of(module: Any, selection: Selection) -> dict[str, NDArray[np.float32]]:
-    """Return the trained weights of a module, by parameter."""
-    every = {name: as_numpy(module.get_parameter(name)).reshape(-1) for name in selection}
-    return {name: flat if selection[name] is None else flat[selection[name]] for name, flat in every.items()}
+def sizes_of(module: Any, selection: Selection) -> list[int]:
+    """Return the number of trained weights of each parameter."""
+    return [module.get_parameter(name).numel() if p is None else len(p) for name, p in selection.items()]
+
+
+def weights_of(module: Any, selection: Selection) -> NDArray[np.float32]:
+    """Return the trained weights of a module, in the order of `selection`."""
+    flat = [as_numpy(module.get_parameter(name)).reshape(-1) for name in selection]
+    trained = [part if p is None else part[p] for part, p in zip(flat, selection.values(), strict=True)]
+    return np.concatenate(trained, dtype=np.float32)
 
 
 def set_weights(module: Any, selection: Selection, values: NDArray[np.float32]) -> None:
     """Write trained weights, in the order of `selection`, to their places in a module; no other weight is touched."""
     torch = optional("torch", "torch", "torch")
-    start = 0
-    for name, places in selection.items():
+    parts = np.split(values, np.cumsum(sizes_of(module, selection))[:-1])
+    for (name, places), part in zip(selection.items(), parts, strict=True):
         weight = module.get_parameter(name).data
-        count = weight.numel() if places is None else len(places)
-        part = torch.from_numpy(values[start : start + count]).to(weight)
-        if places is None:
-            weight.copy_(part.reshape(weight.shape))
-        else:
-            flat = weight.reshape(-1)
-            flat[torch.from_numpy(places).to(weight.device)] = part
-            weight.copy_(flat.reshape(weight.shape))
-        start += count
+        flat = weight.reshape(-1)  # a copy, where the weights do not lie in one piece
+        flat[... if places is None else torch.from_numpy(places).to(weight.device)] = torch.from_numpy(part).to(weight)
+        weight.copy_(flat.reshape(weight.shape))
 
 
-def _parameters(module: Any, layers: list[str]) -> list[str]:
-    """Return the parameters that layers hold themselves, by the names that the module gives them."""
-    return [
+def _parameters(module: Any, layers: list[str], part: Part) -> list[str]:
+    """Return the parameters that the layers of a part hold themselves, by the names that the module gives them."""
+    names = [
         f"{layer}.{name}".lstrip(".")
         for layer in layers
         for name, _ in module.get_submodule(layer).named_parameters(recurse=False)
+        if part != "conv" or name.endswith("weight")
     ]
+    if not names:
+        raise ParameterError(f"the module has no weights of the part {part!r}; leave it out.", parameter="train")
+    return names
 
 
 def _largest(module: Any, sparsity: float) -> dict[str, NDArray[np.int64] | None]:
     """Return where the largest weights of all convolutions are: one threshold, and ties by position."""
     torch = optional("torch", "torch", "torch")
     layers = [name for name, layer in module.named_modules() if isinstance(layer, torch.nn.modules.conv._ConvNd)]
-    names = _found([name for name in _parameters(module, layers) if name.endswith("weight")], "conv")
+    names = _parameters(module, layers, "conv")
     sizes = [module.get_parameter(name).detach().abs().flatten().to("cpu", torch.float64).numpy() for name in names]
     every = np.concatenate(sizes)
     if not np.isfinite(every).all():
         raise ParameterError("module holds weights that are not finite.")
+    # The count-th largest is the threshold; of weights equal to it, the first are taken until there are `count`.
     count = max(1, round(sparsity * len(every)))
     threshold = np.partition(every, len(every) - count)[len(every) - count]
     taken = every > threshold
     taken[np.flatnonzero(every == threshold)[: count - int(taken.sum())]] = True
     masks = np.split(taken, np.cumsum([len(size) for size in sizes])[:-1])
-    return {
-        name: None if mask.all() else np.flatnonzero(mask)
-        for name, mask in zip(names, masks, strict=True)
-        if mask.any()
-    }
-
-
-def _found(names: list[str], part: str) -> list[str]:
-    if not names:
-        raise ParameterError(f"the module has no weights of the part {part!r}; leave it out.", parameter="train")
-    return names
+    taken_of = [(name, mask) for name, mask in zip(names, masks, strict=True) if mask.any()]
+    return {name: None if mask.all() else np.flatnonzero(mask) for name, mask in taken_of}

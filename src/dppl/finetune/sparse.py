@@ -6,7 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -17,14 +17,23 @@ from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
 from dppl._optional import optional
-from dppl.errors import InputError, ParameterError
+from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.estimators.parameters import parameters
 from dppl.estimators.released import Reported
 from dppl.finetune import model_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs, logits_of
 from dppl.finetune.networks import Network, load_network
-from dppl.finetune.selection import PARTS, Part, Selection, check_module, head_of, select_weights
-from dppl.finetune.trainer import Training
+from dppl.finetune.selection import (
+    PARTS,
+    Part,
+    Selection,
+    check_module,
+    head_of,
+    select_weights,
+    set_weights,
+    sizes_of,
+)
+from dppl.finetune.trainer import Recipe, Training
 from dppl.kernel import reading
 from dppl.kernel.privacy import ApproxDP, Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
@@ -34,45 +43,7 @@ from dppl.kernel.reading import UnknownLabels
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
-__all__ = ["NetworkClassifier", "Recipe", "SparseFinetuner"]
-
 _RATE = 0.1  # 5,000 of 50,000 records, in section 5.8
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How weights move: a public choice, by default as in Luo, Wu, Adeli and Fei-Fei (CVPR 2021), section 5.8.
-
-    Parameters
-    ----------
-    clip : float, default=1.0
-        Longest gradient of a record that keeps its length, over all trained weights jointly.
-    head_learning_rate : float, default=0.8
-        Of the head.
-    learning_rate : float, default=0.01
-        Of all else.
-    momentum : float, default=0.9
-        Share of the velocity that is kept from step to step.
-    warmup_epochs : float, default=1
-        Over which the learning rate rises linearly; over all epochs it falls as a cosine.
-    block : int, default=32
-        Records that are computed at once. With 1 each is computed by itself, in more time; with more, kernels may round
-        a record differently in another batch, as the statement says.
-    """
-
-    clip: float = 1.0
-    head_learning_rate: float = 0.8
-    learning_rate: float = 0.01
-    momentum: float = 0.9
-    warmup_epochs: float = 1
-    block: int = 32
-
-    def __post_init__(self) -> None:
-        _validate.positive(clip=self.clip, head_learning_rate=self.head_learning_rate, learning_rate=self.learning_rate)
-        if self.momentum != 0:
-            _validate.open_unit(momentum=self.momentum)
-        _validate.not_negative(warmup_epochs=self.warmup_epochs)
-        _validate.positive_integer(block=self.block)
 
 
 @parameters
@@ -117,11 +88,6 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X : array-like or tensor of shape (n, ...)
             Records to classify; they cost nothing.
-
-        Raises
-        ------
-        InputError
-            If the input does not fit, or the model came from a file whose classes are not as many as the logits.
         """
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -242,14 +208,13 @@ class SparseFinetuner(Reported, NetworkClassifier):
 
         Raises
         ------
-        ParameterError, InputError, BudgetError, BudgetExceeded, UnknownLabelError
-            If a parameter breaks its rule, the input does not fit, or the budget or ledger refuses.
-        LedgerError
-            If the ledger cannot be used, or another run overtakes this one from a copy of its checkpoint.
+        ParameterError, InputError, BudgetError, BudgetExceeded, UnknownLabelError, LedgerError
+            If a parameter breaks its rule, the input does not fit, the budget or the ledger refuses, or another run
+            overtakes this one from a copy of its checkpoint.
         """
         self._forget()
         classes = reading.public_classes(self.classes)
-        records = PrivateRecords.of_classes(X, y, classes, self.unknown_labels)
+        records = PrivateRecords(X, y, classes, self.unknown_labels)
         training = self._training(records.shape, integral=records.integral, ledger=ledger)
         records.refuse_unusable()
         self.module_, self.guarantee_ = training.run(
@@ -286,7 +251,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
         torch, records = optional("torch", "torch", "torch"), as_inputs(X)
         device = next(self.module_.parameters()).device
         kind = torch.int64 if records.dtype.kind in "iu" else torch.float32
-        batches = [np.empty((0, len(self.classes_)), np.float32)]
+        batches = [np.empty((0, len(self.classes_)), np.float32)]  # no records have a shape, too
         with torch.no_grad():
             for start in range(0, len(records), self.recipe.block):
                 x = torch.as_tensor(records[start : start + self.recipe.block].copy()).to(device, kind)
@@ -320,22 +285,16 @@ class SparseFinetuner(Reported, NetworkClassifier):
 
         Raises
         ------
-        ParameterError, InputError
-            If `network` cannot be loaded, or has other weights than `module`.
-        FileExistsError
-            If the file exists and `overwrite` is False.
+        ParameterError, InputError, FileExistsError
+            If `network` cannot be loaded or has other weights than `module`, or the file exists.
         """
         check_is_fitted(self, "module_")
         if isinstance(self.train, Mapping):
-            raise ParameterError(
-                "must name parts of the module for a file; save module_ with torch.", parameter="train"
-            )
+            raise ParameterError("must name parts of the module for a file; save module_.", parameter="train")
         if network is not None:
             network = network if isinstance(network, Network) else load_network(network, device="cpu")
             if model_file.module_digest(network.module) != model_file.module_digest(self.module):
-                raise InputError(
-                    f"{network.fingerprint.uri} is not the public module of the fit; its weights have another digest."
-                )
+                raise InputError(f"{network.fingerprint.uri} has other weights than the public module of the fit.")
             self.encoder_ = network.fingerprint.text()
         model_file.save(self, path, overwrite=overwrite)
 
@@ -351,23 +310,39 @@ class SparseFinetuner(Reported, NetworkClassifier):
 
         Raises
         ------
-        ModelFileError
-            If the file is damaged or something else.
-        InputError
-            If the module is another.
+        ModelFileError, InputError
+            If the file is damaged or something else, or the module is another.
         """
-        fields, guarantee, values = model_file.read(path, module)
+        fields, guarantee, values = model_file.read(path)
+        model_file.check_same_module(path, fields, module)
         given = fields["parameters"]
         try:
             model = cls(module, guarantee.budget, fields["classes"], **given | {"recipe": Recipe(**given["recipe"])})
-        except ParameterError:
-            raise model_file.contradiction() from None
+            model._restore(guarantee, values)
+        except (ParameterError, TypeError):
+            raise ModelFileError("the trained weights or the parameters of the file do not fit the module.") from None
         model.encoder_ = fields["encoder"]
-        return model_file.restored(model, guarantee, values)
+        return model
+
+    def _restore(self, guarantee: Guarantee, values: NDArray[np.float32]) -> Self:
+        """Become the model that a fit of these parameters has left."""
+        classes, least = np.array(self.classes), 0
+        # A head has more weights than it has outputs and inputs, so none is made that the values do not fill.
+        if self._trains_head:
+            head = self.module.get_submodule(head_of(self.module, self.head))
+            least = len(classes) * head.in_features
+        module, selection = self._selected(len(classes)) if least <= values.size else (None, {})
+        if module is None or sum(sizes_of(module, selection)) != values.size:
+            raise ParameterError("the trained weights do not fit the module.")
+        set_weights(module, selection, values)
+        self.module_, self.selection_ = module.requires_grad_(False), dict(selection)
+        self.sampling_rate_ = float(self.sampling_rate or 1.0)  # every file states one
+        self.classes_, self.guarantee_ = classes, guarantee
+        return self
 
     def _training(self, shape: tuple[int, ...], *, integral: bool = False, ledger: Ledger | None = None) -> Training:
         """Settle the training of a network with a new head on records of this shape, from public values alone."""
-        budget, recipe = checked_budget(self.budget), self.recipe
+        budget = checked_budget(self.budget)
         # A budget or a ledger that cannot account for samples asks for the full batch.
         usual = _RATE if isinstance(budget, ApproxDP) and ledger is None else 1.0
         rate = usual if self.sampling_rate is None else self.sampling_rate
@@ -376,28 +351,22 @@ class SparseFinetuner(Reported, NetworkClassifier):
         _validate.one_of((*reading.UNKNOWN_LABELS, "strict"), unknown_labels=self.unknown_labels)
         classes = reading.public_classes(self.classes)
         module, selection = self._selected(len(classes))
-        head = f"{head_of(module, self.head)}." if self._trains_head else None
         training = Training(
             module,
             selection,
             budget,
             shape=shape,
             integral=integral,
-            steps=model_file.n_steps(self.epochs, rate),
+            epochs=self.epochs,
             batch_size=self.batch_size,
             sampling_rate=rate,
-            clip=recipe.clip,
-            learning_rate={
-                name: recipe.head_learning_rate if head and name.startswith(head) else recipe.learning_rate
-                for name in selection
-            },
-            momentum=recipe.momentum,
-            warmup_steps=model_file.n_steps(recipe.warmup_epochs, rate),
-            block=recipe.block,
+            recipe=self.recipe,
+            head=head_of(module, self.head) if self._trains_head else None,
             random_state=self.random_state,
         )
         if training.gradients.n_outputs != len(classes):
             raise ParameterError("the module's head has another number of outputs than there are classes.")
+        # A fit that may stop says one bit about the records, which no noise covers.
         stops = {
             "error": ["whether the fit stopped at a label outside the class list (unknown_labels='error')"],
             "strict": [A_STRICT_STOP],
@@ -419,6 +388,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
         check_module(self.module)
         module = deepcopy(self.module)
         if self._trains_head:
+            # Zeros are public whatever the classes are called, and score every record alike.
             name = head_of(module, self.head)
             old = module.get_submodule(name)
             new = optional("torch", "torch", "torch").nn.Linear(old.in_features, n_classes).to(old.weight)

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +15,13 @@ import numpy as np
 
 from dppl import _validate
 from dppl._optional import optional
-from dppl.encoders.frozen import tensors_digest
 from dppl.errors import BudgetError, InputError, ParameterError
-from dppl.finetune.checkpoint import Checkpoint, State
-from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords, fit_for_release
+from dppl.finetune.files import Checkpoint, State, as_json
+from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
 from dppl.finetune.layers import refuse
-from dppl.finetune.selection import Selection, set_weights, weights_of
-from dppl.finetune.tensor_file import as_json
-from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
+from dppl.finetune.model_file import module_digest, n_steps
+from dppl.finetune.selection import Selection, set_weights, sizes_of, weights_of
+from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import ALWAYS_UNCOVERED, FORM_OF_FILES, software_versions
@@ -30,24 +29,50 @@ from dppl.kernel.privacy.guarantee import ALWAYS_UNCOVERED, FORM_OF_FILES, softw
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
-__all__ = ["Training"]
-
 _ROWS_MIX = (
     "rounding by which the gradient of a record may depend on the records computed beside it, which block=1 rules out"
 )
-_STOPS = "whether a record stopped the training (a token that the module does not know, a code beyond its logits)"
-_COPIES = "several runs that went on from copies of one checkpoint without a ledger"
-_ASSUMPTIONS = (
-    "the module and all public inputs were made without the private records",
-    "the module keeps nothing of a record that it has seen, nor counts them",
-)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How weights move: a public choice, by default as in Luo, Wu, Adeli and Fei-Fei (CVPR 2021), section 5.8.
+
+    Parameters
+    ----------
+    clip : float, default=1.0
+        Longest gradient of a record that keeps its length, over all trained weights jointly.
+    head_learning_rate : float, default=0.8
+        Of the head.
+    learning_rate : float, default=0.01
+        Of all else.
+    momentum : float, default=0.9
+        Share of the velocity that is kept from step to step.
+    warmup_epochs : float, default=1
+        Over which the learning rate rises linearly; over all epochs it falls as a cosine.
+    block : int, default=32
+        Records that are computed at once. With 1 each is computed by itself, in more time; with more, kernels may round
+        a record differently in another batch, as the statement says.
+    """
+
+    clip: float = 1.0
+    head_learning_rate: float = 0.8
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    warmup_epochs: float = 1
+    block: int = 32
+
+    def __post_init__(self) -> None:
+        _validate.positive(clip=self.clip, head_learning_rate=self.head_learning_rate, learning_rate=self.learning_rate)
+        if self.momentum != 0:
+            _validate.open_unit(momentum=self.momentum)
+        _validate.not_negative(warmup_epochs=self.warmup_epochs)
+        _validate.positive_integer(block=self.block)
 
 
 @dataclass(kw_only=True, eq=False)
 class Training:
     """DP-SGD [1] on chosen weights of a module, settled from public values before a private record is read.
-
-    `Recipe` checks rates, clip, momentum and block.
 
     In each step every record takes part with the same probability (Poisson sampling by fair coins). Gradients of single
     records are clipped, over all trained weights jointly, and become integers; their sum is exact, and so is the
@@ -61,16 +86,14 @@ class Training:
     budget: Budget = field(kw_only=False)
     shape: tuple[int, ...]  # of one record
     integral: bool = False  # whether records hold whole numbers
-    steps: int
+    epochs: float
     batch_size: float
     sampling_rate: float = 1.0
-    clip: float = 1.0
-    learning_rate: float | Mapping[str, float] = 0.1  # of all trained parameters, or of each
-    momentum: float = 0.9
-    warmup_steps: int = 0
-    block: int = 32
+    recipe: Recipe
+    head: str | None = None  # name of the layer that has a learning rate of its own
     random_state: int | None = None
 
+    steps: int = field(init=False)
     gradients: NetworkGradients = field(init=False)
     # the gradients, as often as there are steps, with their noise
     measurements: Mapping[str, Calibrated] = field(init=False)
@@ -82,6 +105,7 @@ class Training:
             raise BudgetError(f"{self.budget} lets nothing be released, so there is nothing to train.")
         _validate.positive(batch_size=self.batch_size)
         released = fit_for_release(self.random_state)
+        self.steps = n_steps(self.epochs, self.sampling_rate)
         self.selection = dict(self.selection)
         sizes = {name: weight.numel() for name, weight in self.module.named_parameters()}
         if not self.selection or not set(self.selection) <= set(sizes):
@@ -92,16 +116,13 @@ class Training:
                 parameter="selection",
             )
         refuse(self.module, self.selection)
-        if not isinstance(self.learning_rate, Mapping):
-            self.learning_rate = dict.fromkeys(self.selection, self.learning_rate)
-
         self.gradients = NetworkGradients(
             self.module,
             self.selection,
-            clip=self.clip,
+            clip=self.recipe.clip,
             shape=self.shape,
             integral=self.integral,
-            block=self.block,
+            block=self.recipe.block,
             sampling_rate=self.sampling_rate,
         )
         declared = {"gradients": Measurement(self.gradients, times=self.steps)}
@@ -120,12 +141,16 @@ class Training:
             not_covered=(
                 *([] if self.gradients.row_independent else [_ROWS_MIX]),
                 *ALWAYS_UNCOVERED,
-                _STOPS,
-                _COPIES,
+                "whether a record stopped the training (a token that the module does not know, a code beyond its "
+                "logits)",
+                "several runs that went on from copies of one checkpoint without a ledger",
                 "a changed label or record, which counts as one removed and one added",
             ),
             fit_for_release=released,
-            assumptions=_ASSUMPTIONS,
+            assumptions=(
+                "the module and all public inputs were made without the private records",
+                "the module keeps nothing of a record that it has seen, nor counts them",
+            ),
             software={**software_versions(), "torch": str(optional("torch", "torch", "torch").__version__)},
         )
 
@@ -162,7 +187,7 @@ class Training:
         with file.held():
             state = file.read(self.gradients.size, self.steps)
             if state is None:
-                values = np.concatenate([*weights_of(self.module, self.selection).values()], dtype=np.float32)
+                values = weights_of(self.module, self.selection)
                 state = State(0, values, np.zeros_like(values))
             if ledger is not None and not _is_paid(ledger, state):
                 state.entry = ledger.charge(
@@ -179,15 +204,14 @@ class Training:
                 charged(state.entry),
                 records.counter(self.measurements, self.random_state, state.begun) as measure,
             ):
-                self._descend(measure, state, file, ledger, progress)
-        entry = state.entry
-        place = None if entry is None else f"{entry.dataset}, release {entry.number}"
+                self._descend(measure, state, file, ledger, progress or (lambda step: None))
         # A copy of the public module, and not of the one that records have passed through.
         trained = deepcopy(self.module)
         set_weights(trained, self.selection, state.values)
-        if ledger is not None and entry is not None:
-            ledger.finish(entry)
-        return trained, replace(self.guarantee, ledger_entry=place)
+        if ledger is None or state.entry is None:
+            return trained, self.guarantee
+        ledger.finish(state.entry)
+        return trained, replace(self.guarantee, ledger_entry=f"{state.entry.dataset}, release {state.entry.number}")
 
     def _descend(
         self,
@@ -195,48 +219,48 @@ class Training:
         state: State,
         file: Checkpoint,
         ledger: Ledger | None,
-        progress: Callable[[int], object] | None,
+        progress: Callable[[int], object],
     ) -> None:
         """Take the steps that are left: ask for a noisy sum of gradients, and move against it with momentum."""
-        assert isinstance(self.learning_rate, Mapping)
-        rates = np.concatenate(
-            [
-                np.full(len(part), self.learning_rate[name], np.float32)
-                for name, part in weights_of(self.module, self.selection).items()
-            ]
-        )
+        recipe, head = self.recipe, f"{self.head}."
+        rates = np.repeat(
+            [recipe.head_learning_rate if name.startswith(head) else recipe.learning_rate for name in self.selection],
+            sizes_of(self.module, self.selection),
+        ).astype(np.float32)
+        warmup = n_steps(recipe.warmup_epochs, self.sampling_rate)
         for step in range(state.begun, self.steps):
             # First the file, then the ledger, then the noise: whoever goes on from either never asks for this step.
             file.write(state, step + 1)
             if ledger is not None and state.entry is not None:
                 ledger.begin_step(state.entry, step)
             total = measure("gradients", weights=state.values)
-            gradient = total * (self.clip / RADIUS / self.batch_size)
-            state.velocity = (self.momentum * state.velocity + gradient).astype(np.float32)
+            # The sum is in steps of rounding; divided by a public number, since how many took part is private.
+            gradient = total * (recipe.clip / RADIUS / self.batch_size)
+            state.velocity = (recipe.momentum * state.velocity + gradient).astype(np.float32)
             # The rate warms up linearly, and falls as a cosine over all steps.
-            warm = min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
+            warm = min(1.0, (step + 1) / warmup) if warmup else 1.0
             rate = warm * (1 + math.cos(math.pi * step / self.steps)) / 2
             state.values = state.values - np.float32(rate) * rates * state.velocity
             state.begun = step + 1
-            if progress is not None:
-                progress(step + 1)
+            progress(step + 1)
         file.write(state, self.steps)
 
     def _described(self) -> dict[str, Any]:
         """Return the public parameters, JSON-ready, without the seed."""
-        names = ("steps", "sampling_rate", "batch_size", "clip", "momentum", "warmup_steps", "block")
-        return {"budget": self.budget.to_dict(), **{name: getattr(self, name) for name in names}}
+        numbers = {name: getattr(self, name) for name in ("steps", "sampling_rate", "batch_size")}
+        return {"budget": self.budget.to_dict(), **numbers, **asdict(self.recipe)}
 
     def _public(self) -> dict[str, Any]:
         """Return all public values that decide a training but its noise, by their names for people."""
+        # Digests take the place of what is long.
         places = {name: None if p is None else p.tolist() for name, p in self.selection.items()}
         return {
             **self._described(),
-            "learning_rate": self.learning_rate,
+            "head": self.head,
             "selection of weights": sha256(json.dumps(places, sort_keys=True).encode()).hexdigest(),
             "shape of a record": list(self.shape),
             "kind of records": "integers" if self.integral else "numbers",
-            "module": tensors_digest("", self.module.state_dict().items()),
+            "module": module_digest(self.module),
             "kind of randomness": "the system's" if self.random_state is None else "seeded",
         }
 

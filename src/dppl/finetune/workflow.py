@@ -5,7 +5,6 @@ Public things and the account come first, then the private images, then the trai
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,16 +20,12 @@ from dppl.errors import InputError
 from dppl.finetune.model_file import describe
 from dppl.finetune.networks import Network, load_network
 from dppl.io import Source, read_table
-from dppl.kernel.privacy import ApproxDP, Guarantee, tradeoff
-from dppl.kernel.privacy.accounting import sampled_gaussian_epsilon
-from dppl.kernel.privacy.budgets import USUAL_DELTA
+from dppl.kernel.privacy import Guarantee
 from dppl.training import workflow
 
 if TYPE_CHECKING:
     from dppl.finetune.sparse import SparseFinetuner
     from dppl.kernel.privacy import Ledger
-
-__all__ = ["Finetuned", "delta_of", "epsilon_after", "train"]
 
 # Shows how far a stage is: reading a source, whose progress it takes, or a training by what it is to guarantee.
 Watch: TypeAlias = Callable[[Source | Guarantee], AbstractContextManager[Callable[[int], object] | None]]
@@ -100,9 +95,7 @@ class Finetuned:
         """
         from dppl.finetune.sparse import SparseFinetuner  # here, because a description needs no scikit-learn
 
-        name, estimator = self.description["encoder"], self.description["estimator"]
-        if estimator != SparseFinetuner.__name__:
-            raise InputError(f"{self.path} is a model of {estimator}; use {estimator}.load(path, module) in Python.")
+        name = self.description["encoder"]
         if name is None:
             raise InputError(
                 f"{self.path} does not name its network, nor how images are prepared for it. Save it again in Python: "
@@ -119,21 +112,3 @@ class Finetuned:
             )
         model = SparseFinetuner.load(self.path, found.module)
         return found, lambda rows: model.predict_proba(found.inputs(rows))
-
-
-def delta_of(guarantee: Guarantee) -> float:
-    """Return the budget's delta, or else the usual one."""
-    return guarantee.budget.delta if isinstance(guarantee.budget, ApproxDP) else USUAL_DELTA
-
-
-def epsilon_after(guarantee: Guarantee, steps: int) -> float:
-    """Return the epsilon that the first steps of a training cost, at `delta_of` the guarantee."""
-    (release,) = guarantee.releases
-    delta = delta_of(guarantee)
-    if "mu" in release.cost:
-        # Squares of mu add, so a part of the steps costs that part of the square.
-        mu = float(np.nextafter(release.cost["mu"] * math.sqrt(steps / release.times), math.inf))
-        return tradeoff.gaussian_epsilon(min(mu, release.cost["mu"]), delta)
-    parameters: dict[str, Any] = release.parameters
-    multiplier = parameters["noise_std"] / release.sensitivity
-    return sampled_gaussian_epsilon(multiplier, delta, parameters["sampling_rate"], steps)

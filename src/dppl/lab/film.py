@@ -144,7 +144,7 @@ class FilmEnsemble(NetworkClassifier):
         classes = reading.public_classes(self.classes)
         allowed = stream.codes_of_task(task_classes, classes)
         within_task = partial(reading.within_task, allowed=allowed, unknown_labels=self.unknown_labels)
-        records = PrivateRecords.of_classes(X, y, classes, self.unknown_labels, within_task)
+        records = PrivateRecords(X, y, classes, self.unknown_labels, within_task)
         training = finetuner._training(records.shape, integral=records.integral, ledger=ledger)
         finetuner.sampling_rate = training.sampling_rate
         public = self._public(finetuner, records)
@@ -159,7 +159,7 @@ class FilmEnsemble(NetworkClassifier):
             meaning={"list of task classes": allowed.tolist()},
         )
         # From here on nothing private is at hand.
-        values = np.concatenate(list(weights_of(module, training.selection).values()))[None]
+        values = weights_of(module, training.selection)[None]
         may = np.isin(np.arange(len(classes)), allowed)[:, None]
         guarantee = stream.of_tasks(promised, n + 1, self.tasks)
         if n:
@@ -217,7 +217,7 @@ class FilmEnsemble(NetworkClassifier):
 
     def _of_task(self, values: NDArray[np.float32]) -> SparseFinetuner:
         """Return the model of one task, whose logits are scores."""
-        model = model_file.restored(self._finetuner(), self.guarantee_, values)
+        model = self._finetuner()._restore(self.guarantee_, values)
         if self.scores == "normalised":
             torch = optional("torch", "torch", "torch")
             head = model.module_.get_submodule(head_of(model.module_, model.head))

@@ -1,0 +1,140 @@
+"""Files of tensors, whose digest shows damage, and the checkpoint at which an interrupted run goes on.
+
+The digest finds damage. It cannot find lies, so whoever reads a file checks what it says all the same.
+
+What was begun counts as done, so a resumed run never counts too little: before a step the checkpoint says that it has
+begun, with the state from before it. A run that died in a step goes on behind it: the step is lost and paid for, and no
+run draws more often than its guarantee says. Then a ledger, if there is one, counts the step too, and takes no step
+twice. The file comes first, so that it is never behind the ledger unless another run has gone on from a copy of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import save
+
+from dppl._files import locked, write_atomically
+from dppl.errors import InputError, ParameterError
+
+if TYPE_CHECKING:
+    from dppl.kernel.privacy.ledger import LedgerEntry
+
+_DIGEST, _KEY = "sha256", "dppl_checkpoint"
+_ENTRY = {"dataset": str, "number": int, "run": str}
+
+
+def to_bytes(key: str, fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> bytes:
+    """Return the content of a file whose description stands under `key`."""
+    # One entry of metadata: safetensors writes several in any order, and the same model should be the same bytes.
+    content: bytes = save(tensors, {key: as_json({**fields, _DIGEST: _digest(fields, tensors)})})
+    return content
+
+
+def read(path: str | os.PathLike[str], key: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+    """Return the description and the tensors of a file; None if it is damaged or something else."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            fields = json.loads(file.metadata()[key])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        whole = fields.pop(_DIGEST) == _digest(fields, tensors)
+    except Exception:  # a damaged file may raise anything
+        return None
+    return (fields, tensors) if whole else None
+
+
+def as_json(fields: dict[str, Any]) -> str:
+    """Write public fields, numbers of NumPy among them."""
+    return json.dumps(fields, sort_keys=True, ensure_ascii=False, allow_nan=False, default=lambda number: number.item())
+
+
+def _digest(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> str:
+    digest = sha256(as_json(fields).encode())
+    for name in sorted(tensors):
+        digest.update(f"\n{name} {tensors[name].dtype} {tensors[name].shape}\n".encode())
+        digest.update(tensors[name].tobytes())
+    return digest.hexdigest()
+
+
+@dataclass(slots=True)
+class State:
+    """Where a run is."""
+
+    begun: int  # steps that have begun, and count
+    # Shape (size,): trained weights and the optimiser's memory, functions of what was released.
+    values: NDArray[np.float32]
+    velocity: NDArray[np.float32]
+    entry: LedgerEntry | None = None  # the charge that paid for all steps
+
+
+class Checkpoint:
+    """The file of one run; without a path it keeps nothing.
+
+    `identity` holds the public things that decide the run, JSON-ready, by the names that they have for people.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, identity: dict[str, Any]) -> None:
+        self._path, self._identity = None if path is None else Path(path), identity
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other runs away from the file: two that go on from one state would draw twice for one charge."""
+        if self._path is None:
+            yield
+            return
+        lock = self._path.with_name(f"{self._path.name}.lock")
+        lock.touch(mode=0o600)
+        with locked(lock, f"another run holds {self._path}; wait for it, or choose another file."):
+            yield
+
+    def read(self, size: int, steps: int) -> State | None:
+        """Return the state of an earlier run of the same parameters and module, if there was one."""
+        if self._path is None or not self._path.exists():
+            return None
+        fields, tensors = read(self._path, _KEY) or ({}, {})
+        identity, begun, entry = (fields.get(name) for name in ("identity", "begun", "entry"))
+        if not isinstance(identity, dict):
+            raise InputError(f"{self._path} is damaged, or not a checkpoint of dppl; remove it, or name another.")
+        # The names are ours: nothing that only the file says is shown.
+        changed = [name for name, value in self._identity.items() if name not in identity or identity[name] != value]
+        if changed:
+            raise ParameterError(
+                f"{self._path} is of a run with another {', another '.join(changed)}; repeat that call, or choose "
+                "another file."
+            )
+        vectors = {name: (tensor.dtype.name, tensor.shape) for name, tensor in tensors.items()}
+        if (
+            type(begun) is not int
+            or not 0 <= begun <= steps
+            or vectors != dict.fromkeys(("values", "velocity"), ("float32", (size,)))
+            or not (entry is None or _is_entry(entry))
+        ):
+            raise InputError(f"{self._path} contradicts itself; remove it, or choose another file.")
+        if entry is not None:
+            from dppl.kernel.privacy.ledger import LedgerEntry  # here, because a ledger needs SQLAlchemy
+
+            entry = LedgerEntry(**entry)
+        return State(begun, tensors["values"], tensors["velocity"], entry)
+
+    def write(self, state: State, begun: int) -> None:
+        """Say that `begun` steps have begun, of which those not in `state` are lost if the run dies."""
+        if self._path is None:
+            return
+        entry = state.entry and asdict(state.entry)
+        fields = {"identity": self._identity, "begun": begun, "entry": entry}
+        content = to_bytes(_KEY, fields, {"values": state.values, "velocity": state.velocity})
+        write_atomically(self._path, content, overwrite=True, private=True)
+
+
+def _is_entry(entry: Any) -> bool:
+    return isinstance(entry, dict) and {name: type(value) for name, value in entry.items()} == _ENTRY
