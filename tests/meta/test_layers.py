@@ -272,14 +272,7 @@ EXACT = {"class_sums", "gram_matrices", "weighted_sum", "SoftmaxGradient", "curv
 # Two files of queries stand outside the kernel: gradients of networks need torch, and projections are one research
 # method's. Cells look at the clipping of CoinPress.
 EXCEPT = {
-    "finetune/gradients.py": {
-        "HeldRecords",
-        "Records",
-        "Randomness",
-        "randomness",
-        "RoundedGaussian",
-        "SampledGaussian",
-    },
+    "finetune/gradients.py": {"HeldRecords", "Records", "Randomness", "RoundedGaussian", "SampledGaussian"},
     "lab/experiments/cells.py": {"CoinPress"},
     "lab/queries.py": {"HeldRecords", "Records", "Randomness", "SoftmaxGradient"},
 }

@@ -35,7 +35,7 @@ _ENTRY = {"dataset": str, "number": int, "run": str}
 
 
 def to_bytes(key: str, fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> bytes:
-    """Return the content of a file whose description stands under `key`."""
+    """Return the content of a file whose description is under `key`."""
     # One entry of metadata: safetensors writes several in any order, and the same model should be the same bytes.
     content: bytes = save(tensors, {key: as_json({**fields, _DIGEST: _digest(fields, tensors)})})
     return content

@@ -90,7 +90,7 @@ class Training:
     batch_size: float
     sampling_rate: float = 1.0
     recipe: Recipe
-    head: str | None = None  # name of the layer that has a learning rate of its own
+    head: str | None = None  # name of the layer that has its own learning rate
     random_state: int | None = None
 
     steps: int = field(init=False)
