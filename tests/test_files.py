@@ -11,20 +11,12 @@ from pathlib import Path
 import pytest
 
 from dppl import _files
-from dppl._files import atomic_file, locked, write_atomically
+from dppl._files import atomic_file, locked, remove_parts, write_atomically
 from dppl.errors import InputError
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="there are no such permissions and locks")
 
 
-@pytest.fixture(params=["nameless", "hidden"])
-def way(request, monkeypatch):
-    """Files have no name until they are complete, or a hidden one where the system knows no others."""
-    if request.param == "hidden":
-        monkeypatch.setattr(_files, "_nameless", lambda folder, mode: None)
-
-
-@pytest.mark.usefixtures("way")
 def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
     path = tmp_path / "file"
     write_atomically(path, b"old", overwrite=False)
@@ -49,7 +41,6 @@ def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("overwrite", [True, False])
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "no more", "source"), KeyboardInterrupt()])
 def test_a_block_that_fails_leaves_the_old_file_and_no_part(error, overwrite, tmp_path):
@@ -69,7 +60,6 @@ def test_a_block_that_fails_leaves_the_old_file_and_no_part(error, overwrite, tm
     assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == ({"file": b"old"} if overwrite else {})
 
 
-@pytest.mark.usefixtures("way")
 def test_a_streamed_file_has_its_name_at_the_end_and_not_before(tmp_path):
     path = tmp_path / "file"
     with atomic_file(path, overwrite=False) as file:
@@ -82,7 +72,6 @@ def test_a_streamed_file_has_its_name_at_the_end_and_not_before(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.usefixtures("way")
 def test_of_two_new_files_of_one_name_the_first_stays(tmp_path):
     path = tmp_path / "file"
     with pytest.raises(FileExistsError) as raised, atomic_file(path, overwrite=False):
@@ -93,7 +82,6 @@ def test_of_two_new_files_of_one_name_the_first_stays(tmp_path):
 
 
 @POSIX
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_a_private_file_is_its_owners_from_its_first_byte(overwrite, tmp_path):
     path = tmp_path / "file"
@@ -104,7 +92,6 @@ def test_a_private_file_is_its_owners_from_its_first_byte(overwrite, tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.usefixtures("way")
 def test_errors_name_the_file_that_was_asked_for(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="folder") as raised:
@@ -126,14 +113,18 @@ with atomic_file(sys.argv[1], overwrite=True) as file:
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="elsewhere a killed process may leave a hidden part")
-def test_a_process_killed_while_it_writes_leaves_nothing_else(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
+@POSIX
+def test_what_a_process_killed_while_it_writes_leaves_can_be_removed(tmp_path):
+    path, other = tmp_path / "file", tmp_path / "other"
+    for one in (path, other):
+        one.write_bytes(b"old")
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
     assert done.returncode == -signal.SIGKILL
+    remove_parts(other)
+    assert sum(name[0] == "." and name.endswith(".part") for name in os.listdir(tmp_path)) == 1
+    remove_parts(path)
     assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["file"]
+    assert sorted(os.listdir(tmp_path)) == ["file", "other"]
 
 
 @POSIX
@@ -182,7 +173,6 @@ def test_without_such_locks_nobody_is_kept_away(tmp_path, monkeypatch):
         pass
 
 
-@pytest.mark.usefixtures("way")
 def test_names_may_be_as_long_as_the_system_takes_them(tmp_path):
     path = tmp_path / ("a" * 251 + ".npz")
     for content in (b"old", b"new"):
@@ -191,7 +181,6 @@ def test_names_may_be_as_long_as_the_system_takes_them(tmp_path):
 
 
 @POSIX
-@pytest.mark.usefixtures("way")
 def test_a_folder_may_be_written_to_and_not_read(tmp_path, monkeypatch):
     original = os.open
 

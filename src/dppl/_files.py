@@ -18,40 +18,27 @@ except ImportError:  # not on Windows
 
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file to fill, which takes the name `path` when the block ends.
+    """Open a file to fill, which takes the name `path` when the block ends; a private one is its owner's to read.
 
-    If it must not overwrite, two processes that write at once cannot both succeed. A private file is its owner's to
-    read.
-
-    The bytes reach the disk before they take the name. Whatever ends the block early, or the process, leaves `path` as
-    it was. On Linux the bytes have no name at all until they are complete, so even a killed process leaves no part
-    behind (when overwriting, at worst a complete copy under a hidden name, for a private file the name of `part_of`).
+    If it must not overwrite, two processes that write at once cannot both succeed. Whatever ends the block early
+    leaves `path` as it was; a killed process leaves a hidden file, too, which `remove_parts` removes.
     """
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into.")
-    part = part_of(path) if private else path.with_name(f".{secrets.token_hex(8)}.part")  # no longer than most names
-    mode = 0o600 if private else 0o666
+    part = path.with_name(f"{_beginning(path)}{secrets.token_hex(8)}.part")
     try:
         with named(path):
-            nameless = _nameless(path.parent, mode)
-            file = nameless or os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb")
-        with file:
+            descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if private else 0o666)
+        with os.fdopen(descriptor, "wb") as file:
             yield file
             with named(path):
                 file.flush()
+                # The bytes reach the disk before they take the name.
                 os.fsync(file.fileno())
-                if nameless:
-                    # Only with a folder descriptor does Python pass the flag that follows this link to the file.
-                    target = part if overwrite else path
-                    with _opened(path.parent, os.O_PATH) as folder:
-                        link = f"/proc/self/fd/{file.fileno()}"
-                        os.link(link, target.name, dst_dir_fd=folder, follow_symlinks=True)
         with named(path):
-            if overwrite:
-                os.replace(part, path)
-            elif not nameless:
-                os.link(part, path)
+            # A link fails where the name is taken, and a replacement does not.
+            os.replace(part, path) if overwrite else os.link(part, path)
             # Who may write into a folder but not read it, and who has no POSIX, cannot do more.
             if os.name == "posix":
                 with contextlib.suppress(PermissionError), _opened(path.parent, os.O_RDONLY) as folder:
@@ -73,7 +60,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite:
 
 @contextlib.contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Let an error name the file that was asked for: the name of a part that is gone by now would help nobody."""
+    """Let an error name the file that was asked for, and not a part that is gone by now."""
     try:
         yield
     except OSError as error:
@@ -81,19 +68,20 @@ def named(path: Path) -> Iterator[None]:
         raise
 
 
-def part_of(path: Path) -> Path:
-    """Return the hidden name under which a killed process may leave a copy of a private file that it replaced."""
-    return path.with_name(f".{sha256(os.fsencode(path.name)).hexdigest()[:16]}.part")
+def remove_parts(path: Path) -> None:
+    """Remove what killed processes left when they wrote this file; nobody else may be writing it."""
+    for part in path.parent.glob(f"{_beginning(path)}*.part"):
+        part.unlink(missing_ok=True)
+
+
+def _beginning(path: Path) -> str:
+    # Of one length, for a name may be as long as the system takes it.
+    return f".{sha256(os.fsencode(path.name)).hexdigest()[:16]}."
 
 
 @contextlib.contextmanager
 def locked(path: Path, refusal: str) -> Iterator[None]:
-    """Keep other processes away from a file or folder until the block, or this process, ends.
-
-    `path` must exist; `refusal` is what to say if another has the lock.
-
-    Only who asks for the lock is kept away. Without POSIX there is none, and whoever starts two has to know.
-    """
+    """Keep others who ask for the lock of a file or folder away; `refusal` is what they read. Without POSIX, nobody."""
     if fcntl is None:
         yield
         return
@@ -113,13 +101,3 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _nameless(folder: Path, mode: int) -> IO[bytes] | None:
-    """Open a file without a name; None where the system cannot."""
-    if not hasattr(os, "O_TMPFILE") or not os.path.exists("/proc/self/fd"):
-        return None
-    try:
-        return os.fdopen(os.open(folder, os.O_TMPFILE | os.O_WRONLY, mode), "wb")
-    except OSError:
-        return None  # this file system has no nameless files; a real failure shows again in the named way

@@ -42,10 +42,7 @@ class Fingerprint:
         return cls(**values)
 
     def same_function(self, other: Fingerprint) -> bool:
-        """Return whether both encoders compute the same function, up to rounding.
-
-        Where the weights lay, the device, the shapes of batches and the versions of libraries may differ.
-        """
+        """Return whether both encoders compute the same function, up to rounding."""
         where: Any = {"uri": "", "device": "", "batch": "", "versions": "", "row_independent": True}
         return replace(self, **where) == replace(other, **where)
 
@@ -60,7 +57,7 @@ def in_short(name: str) -> str:
 
 
 def same_encoder(first: str, second: str) -> bool:
-    """Return whether two names stand for one function; those that are no fingerprints must be equal."""
+    """Return whether two names stand for one function; what is no fingerprint must be equal."""
     try:
         return Fingerprint.parse(first).same_function(Fingerprint.parse(second))
     except InputError:

@@ -22,18 +22,16 @@ def stated(X: Any, entry: str) -> str | None:
 
 def columns_of(X: Any) -> dict[str, str]:
     """Return the names of columns that a table says its owner typed: of the text or image, the label and the id."""
-    text = stated(X, COLUMNS)
     try:
-        found = None if text is None else json.loads(text)
+        return checked_columns(json.loads(stated(X, COLUMNS) or "")) or {}
     except (ValueError, RecursionError):
-        found = None
-    return checked_columns(found) or {}
+        return {}
 
 
-def checked_columns(found: Any) -> dict[str, str] | None:
+def checked_columns(value: Any) -> dict[str, str] | None:
     """Return names of columns, or None for anything else."""
-    whole = isinstance(found, dict) and set(found) <= {"x", "y", "id"}
-    return found if whole and all(isinstance(name, str) for name in found.values()) else None
+    whole = isinstance(value, dict) and set(value) <= {"x", "y", "id"}
+    return value if whole and all(isinstance(name, str) for name in value.values()) else None
 
 
 def depends_on_company(X: Any) -> bool:
@@ -44,8 +42,8 @@ def depends_on_company(X: Any) -> bool:
 
 def check_encoder(X: Any, expected: str | None, name: str) -> None:
     """Refuse a table that names another encoder."""
-    found = stated(X, ENCODER)
-    if found is not None and expected is not None and not same_encoder(found, expected):
+    named = stated(X, ENCODER)
+    if named is not None and expected is not None and not same_encoder(named, expected):
         raise InputError(
             f"{name} must be embedded by the encoder that the fit names; its table names another encoder, or other "
             "weights or preprocessing. Embed these records with the same encoder."

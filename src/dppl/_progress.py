@@ -1,7 +1,6 @@
 """How far long work is, shown to a person who watches and to nothing that keeps it.
 
-What is shown is the share of units that are done and the time that is left. Units are public: rows of a public pool,
-steps of a descent. The time is no secret to a person who sees the work end, but it grows with the number of private
+Units of work are public, such as steps of a descent; but the time that is left grows with the number of private
 records. So a terminal or a notebook shows it, and forgets it when the work ends; a pipe, a log or a file never does.
 """
 
@@ -32,10 +31,9 @@ def hidden() -> Iterator[None]:
 def progress(
     what: str, total: int | Callable[[], int] | None = None, *, delay: float = 0.0
 ) -> Iterator[Callable[..., None]]:
-    """Show that work is going on and, with a total, how far it is; yields what takes how many more units are done.
+    """Show that work is going on and, with a total, how far it is, after `delay` seconds; yields what counts units.
 
-    `what` must say nothing about private data. `total` is asked, if it is a function, only where somebody watches.
-    Nothing shows before `delay` seconds.
+    `what` must say nothing about private data. `total` is called, if it is a function, only where somebody watches.
     """
     kind, bar = _bar(), None  # type: tuple[Any, Any]
     if kind is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,6 @@ from dppl.kernel.reading import class_codes
 __all__ = ["report_on_source", "report_on_table"]
 
 _BLOCK_ROWS = 4096
-_FIRST = 10  # bad rows or records that are named
-_MOST_CLASSES = 3
 # What dppl.io puts in the place of a missing label.
 _MISSING = ("", int(np.iinfo(np.int64).min))
 
@@ -107,11 +104,10 @@ def _records_report(source: Source) -> tuple[dict[str, Any], NDArray[Any] | None
             ids.add(record.id)
             labels.append("" if record.label is None else record.label)
             persons.append(record.person)
-    unusable = [{"reason": reason, **_first_of(places)} for reason, places in reasons.items()]
-    report: dict[str, Any] = {
+    report = {
         "n": len(contents) + sum(map(len, reasons.values())),
         "modality": source.modality,
-        "unusable": unusable,
+        "unusable": [{"reason": reason, **_first_of(places)} for reason, places in reasons.items()],
         "repeated_ids": _first_of(repeated_ids),
         "duplicates": len(contents) - len(set(contents)),
     }
@@ -137,7 +133,7 @@ def _digest(content: Any) -> bytes:
 
 
 def _first_of(places: list[Any]) -> dict[str, Any]:
-    return {"n": len(places), "first": places[:_FIRST]}
+    return {"n": len(places), "first": places[:10]}
 
 
 def _as_objects(items: list[Any]) -> NDArray[Any]:
@@ -149,7 +145,7 @@ def _as_objects(items: list[Any]) -> NDArray[Any]:
 def _persons_report(
     ids: NDArray[Any], labels: NDArray[Any] | None, usable: NDArray[np.bool_], classes: NDArray[Any]
 ) -> dict[str, Any]:
-    """Say how many records persons have, and what a fit with ids keeps of them; arrays have one entry a record."""
+    """Say how many records persons have, and how many a fit uses; arrays have one entry a record."""
     persons = person_codes(ids)
     ordered, places = np.unique(classes, return_inverse=True)  # as a fit has them, for persons of several classes
     codes = class_codes(np.empty(len(persons), object) if labels is None else labels, ordered, "ignore")
@@ -157,29 +153,14 @@ def _persons_report(
     records = codes[counted], persons[counted]
     main_class, kept, _ = classes_of_persons(*records, len(classes))
     pairs = np.unique(np.stack(records), axis=1)
-    report: dict[str, Any] = {
-        "n": int(persons.max(initial=-1)) + 1,
+    each = np.bincount(persons)
+    return {
+        "n": len(each),
         "missing_ids": int(are_missing(ids).sum()),
-        "records_each": None,
+        "records_each": {"median": float(np.median(each)), "largest": int(each.max())} if len(each) else None,
         "in_several_classes": int((np.bincount(pairs[1]) > 1).sum()),
         "used": len(main_class),
         "records_in_main_class": int(kept.sum()),
         "records_in_classes": int(counted.sum()),
         "class_sizes": np.bincount(main_class, minlength=len(classes))[places].tolist(),
-        "by_max_classes": [],
     }
-    if len(persons):
-        each = np.bincount(persons)
-        report["records_each"] = {
-            "median": float(np.median(each)),
-            "percentile_90": int(np.quantile(each, 0.9, method="inverted_cdf")),
-            "largest": int(each.max()),
-        }
-    for k in range(1, min(_MOST_CLASSES, len(classes)) + 1):
-        _, used, _ = classes_of_persons(*records, len(classes), k)
-        # What up to k classes a person cost: docs/guarantees.md, one row a person.
-        noise = {"softmax": 1.0, "class_sums": sqrt(k), "gradients_and_others": float(k)}
-        report["by_max_classes"].append(
-            {"max_classes_per_person": k, "records": int(used.sum()), "rows": len(used), "noise": noise}
-        )
-    return report

@@ -1,19 +1,5 @@
 """Every exception and warning of dppl.
 
-::
-
-    DpplError
-    ├── ParameterError  (ValueError)    a parameter breaks its rule
-    ├── BudgetError     (ValueError)    a budget that the mechanism cannot spend, or a conversion that does not exist
-    │   └── BudgetExceeded              a release that the ledger's budget does not cover
-    ├── LedgerError     (RuntimeError)  a ledger that cannot be read or written
-    ├── InputError      (ValueError)    a table, array or file that cannot be used
-    │   ├── UnknownLabelError           a label outside the public class list
-    │   └── ModelFileError              a model file that is damaged or foreign
-    ├── EngineError     (RuntimeError)  work that was spread over processes or machines, and did not end
-    └── MissingExtra    (ImportError)   an optional dependency is not installed
-    WeakBudgetWarning   (UserWarning)   a budget so large that its guarantee says little
-
 Messages name parameters, shapes and files. They never show rows, labels or counts of private data, because
 messages end up in logs.
 """

@@ -72,19 +72,17 @@ def class_accuracies(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -
 
 
 def confusions(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> list[tuple[Any, Any, int]]:
-    """Return which classes are taken for which others, and how many records that happens to, the most first.
-
-    Records of classes not in `classes` are skipped; of equally frequent pairs, the first in their order comes first.
+    """Return the pairs of a class in `classes` and the one it is taken for, with their records, the most first.
 
     >>> confusions(["a", "b", "b", "b"], ["a", "a", "c", "c"], ["a", "b", "c"])
     [('b', 'c', 2), ('b', 'a', 1)]
     """
     truth, predicted = _labels(y_true, y_pred)
-    names = np.asarray(classes).tolist()
-    places = {name: place for place, name in enumerate(names)}
+    place = {name: number for number, name in enumerate(np.asarray(classes).tolist())}
     pairs = Counter(zip(truth.tolist(), predicted.tolist(), strict=True))
-    found = [(places[a], places[b], n) for (a, b), n in pairs.items() if a != b and a in places and b in places]
-    return [(names[a], names[b], n) for a, b, n in sorted(found, key=lambda one: (-one[2], *one[:2]))]
+    wrong = [(a, b, n) for (a, b), n in pairs.items() if a != b and a in place and b in place]
+    # Of equally frequent pairs, the order of the classes decides.
+    return sorted(wrong, key=lambda pair: (-pair[2], place[pair[0]], place[pair[1]]))
 
 
 def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> float:
@@ -101,13 +99,9 @@ def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) 
 def calibration_error(y_true: ArrayLike, probabilities: ArrayLike, classes: ArrayLike, n_bins: int = 15) -> float:
     """Return the expected calibration error of the largest probability, with classes weighing alike.
 
-    A label outside `classes`, the classes of the columns, is one that is never predicted.
-
     Records are put in bins of equal width by the largest of their probabilities. The error is the sum over bins of
-    their weight times the difference of accuracy and mean confidence. Each record weighs one over the number of records
-    of its class, so that all classes with records weigh the same, as in `balanced_accuracy`.
-
-    Guo, Pleiss, Sun, Weinberger 2017, arXiv:1706.04599, equation 3.
+    their weight times the difference of accuracy and mean confidence (Guo et al. 2017, arXiv:1706.04599, equation 3).
+    Each record weighs one over the number of records of its class, as in `balanced_accuracy`.
 
     >>> round(calibration_error(["a", "b"], [[0.75, 0.25], [0.75, 0.25]], ["a", "b"]), 3)
     0.25
@@ -126,14 +120,10 @@ def calibration_error(y_true: ArrayLike, probabilities: ArrayLike, classes: Arra
 def minority_classes(sizes: ArrayLike, share: float = 0.25) -> NDArray[np.intp]:
     """Return the positions of the smallest classes, smallest first; none where all have one size.
 
-    `share` of them is taken, rounded down, but at least one; of classes of one size, the first comes first.
-
-    DPPL-v1, arXiv:2406.08039, reports accuracy on the smallest 25 % of the classes.
+    `share` of them is taken, rounded down, but at least one. DPPL, arXiv:2406.08039, reports on the smallest 25 %.
 
     >>> minority_classes([9, 2, 7, 2, 8, 5, 6, 4]).tolist()
     [1, 3]
-    >>> minority_classes([3, 3, 3]).tolist()
-    []
     """
     if not 0 < share <= 1:
         raise ParameterError(f"share must be above 0 and at most 1; got {share!r}.")
@@ -144,14 +134,10 @@ def minority_classes(sizes: ArrayLike, share: float = 0.25) -> NDArray[np.intp]:
 
 
 def minority_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> float | None:
-    """Return the mean of the class accuracies over `minority_classes` of the classes with records.
-
-    Sizes are those in `y_true`. None if all are equal.
+    """Return the mean of the class accuracies over `minority_classes`; None where all sizes in `y_true` are equal.
 
     >>> minority_accuracy(["a", "a", "b"], ["a", "a", "a"], ["a", "b"])
     0.0
-    >>> minority_accuracy(["a", "b"], ["a", "a"], ["a", "b"]) is None
-    True
     """
     each, sizes = class_accuracies(y_true, y_pred, classes), class_sizes(y_true, classes)
     measured = sizes > 0
@@ -162,9 +148,7 @@ def minority_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) 
 def person_accuracies(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike) -> Float:
     """Return the accuracy on the records of each person; its mean counts every person once, whatever their records.
 
-    Persons come in the order in which ids first occur; each missing id is a separate person, and messages show no id.
-
-    A majority vote of a person's predictions is not what this is: a person may have records of several classes.
+    Persons come in the order in which ids first occur; each missing id is a separate person.
 
     >>> person_accuracies(["a", "a", "b", "c"], ["a", "b", "b", "a"], ["u", "u", "v", None])
     array([0.5, 1. , 0. ])
@@ -179,14 +163,14 @@ def evaluate(
 ) -> dict[str, Any]:
     """Compare predictions with labels, over all records and class by class; return what `dppl evaluate --json` prints.
 
-    A label outside `classes`, which are the model's, counts as a wrong prediction in the accuracy; means over
-    classes omit it. A prediction of None is of a record that cannot be used, which is counted alone. `groups` are
-    ids of persons, for the mean over persons of their share of right records.
+    In the accuracy a label outside `classes` counts as a wrong prediction; means over classes omit it. A
+    prediction of None is of a record that cannot be used. `groups` are ids of persons.
     """
     usable = [place for place, label in enumerate(y_pred) if label is not None]
     if not usable:
         raise InputError("there is nothing to evaluate, since no record can be used.")
     persons = None if groups is None else person_codes(checked_ids(groups, np.empty((len(y_pred), 1), np.int8)))
+    # From here on classes are numbers, for labels of files and of models may differ in type.
     codes, names, chance = np.arange(len(classes)), classes.tolist(), 1 / len(classes)
     rows = np.empty((len(usable), 1))
     truth, predicted = (
@@ -224,11 +208,7 @@ def _or_none(value: float) -> float | None:
 
 
 def standard_error(values: Sequence[float]) -> float | None:
-    """Return the standard error of a mean; None for fewer than two values, which show no spread.
-
-    >>> standard_error([0.25, 0.75])
-    0.25
-    """
+    """Return the standard error of a mean; None for fewer than two values, which show no spread."""
     return stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
 
 
@@ -240,8 +220,6 @@ def difference_error(values: Sequence[float], others: Sequence[float]) -> float 
 
 def is_ahead(values: Sequence[float], others: Sequence[float]) -> bool:
     """Return whether one mean is above another by more than two standard errors of their difference.
-
-    Runs of one seed share their records, which mostly makes the true error of the difference smaller.
 
     >>> is_ahead([0.5, 0.6], [0.2, 0.3]), is_ahead([0.5, 0.6], [0.4, 0.5]), is_ahead([0.6], [0.2])
     (True, False, False)

@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -39,7 +38,7 @@ class Predictions:
     probabilities: NDArray[np.float32] | None = None  # shape (n, n_classes); NaN for records that cannot be used
 
     def at_least(self, confidence: float) -> Predictions:
-        """Return them with no label where the largest probability is below `confidence`."""
+        """Return them without the labels whose probability, the largest one, is below `confidence`."""
         assert self.probabilities is not None
         sure = self.probabilities.max(axis=1, initial=0.0) >= confidence  # NaN is not
         labels = [label if is_sure else None for label, is_sure in zip(self.labels, sure, strict=True)]
@@ -144,43 +143,36 @@ def windows(
 
 
 def predict_source(
-    classes: NDArray[Any],
-    source: Source,
-    predictor: Predictor,
-    progress: Callable[[int], object] | None = None,
+    classes: NDArray[Any], source: Source, predictor: Predictor, progress: Callable[[int], object] | None = None
 ) -> tuple[Predictions, list[str]]:
     """Predict the records of a source in their order; return references of those that cannot be used, too."""
     parts: list[Predictions] = []
     ids: list[str | None] = []
     unusable: list[str] = []
-    records = iter(source)
     for window, known in windows(source, predictor, progress):
-        # A window holds rows of the usable records only; the source is read once more for the places of the others.
-        places = [-1] * (len(window.ids) + len(window.skipped))
-        number = 0
-        for place, record in enumerate(islice(records, len(places))):
-            if number < len(window.ids) and record.reference == window.references[number]:
-                places[place], number = number, number + 1
+        labels: list[Any] = []
+        usable, skipped = iter(zip(window.ids, known.labels, strict=True)), iter(window.skipped)
+        for is_usable in window.usable:
+            if is_usable:
+                record_id, label = next(usable)
             else:
-                unusable.append(record.reference)
-            ids.append(record.id)
-        parts.append(_spread(known, places, len(classes)))
+                record_id, unusable_at, _ = next(skipped)
+                label = None
+                unusable.append(unusable_at)
+            ids.append(record_id)
+            labels.append(label)
+        # No probability of a class stands for a record that cannot be used.
+        values = np.full((len(labels), len(classes)), np.nan, np.float32)
+        if known.probabilities is not None:
+            values[np.array(window.usable, bool)] = known.probabilities
+        parts.append(Predictions(labels=labels, classes=classes, probabilities=values))
     return replace(_joined(classes, parts), ids=ids), unusable
 
 
-def _spread(known: Predictions, places: list[int], n_classes: int) -> Predictions:
-    """Return predictions with empty ones in between, where a place is -1."""
-    probabilities = np.full((len(places), n_classes), np.nan, np.float32)
-    if known.probabilities is not None:
-        probabilities[np.array(places, np.intp) >= 0] = known.probabilities
-    labels = [None if place < 0 else known.labels[place] for place in places]
-    return replace(known, labels=labels, probabilities=probabilities)
-
-
 def _joined(classes: NDArray[Any], parts: list[Predictions]) -> Predictions:
-    probabilities = [part.probabilities for part in parts if part.probabilities is not None]
+    values = [part.probabilities for part in parts if part.probabilities is not None]
     return Predictions(
         labels=[label for part in parts for label in part.labels],
         classes=classes,
-        probabilities=np.concatenate([np.empty((0, len(classes)), np.float32), *probabilities]),
+        probabilities=np.concatenate([np.empty((0, len(classes)), np.float32), *values]),
     )

@@ -1,7 +1,6 @@
 """`dppl fit`: the same model as the Python API, nothing private in what is printed, one line for each failure."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -155,7 +154,7 @@ def test_what_is_printed_is_short_and_says_the_numbers(name, task, cli):
     result = cli(*command)
     assert (result.exit_code, result.stderr) == (0, "")
     _, promise, protected, assumed, remember, _, _ = result.stdout.splitlines()  # seven lines
-    assert protected == "Protected: one record; a person with several is protected less, the more they have."
+    assert protected == "Protected: one record; a person with several records is protected less, the more they have."
     assert assumed.startswith("Assumed: each embedding is a function of its record alone; the encoder ")
     assert remember == "Remember: further fits on the same records add up; a ledger keeps account of them."
     guarantee = dppl.load(task.out).guarantee_
@@ -176,7 +175,7 @@ def test_gaussian_dp_from_the_fit_to_the_statement(task, cli):
     assert result.stdout.startswith("MeanPrototypes: 3 classes, 8 features, add-remove. Saved to ")
     shown = " ".join(cli("show", task.out).stdout.split())
     assert "budget mu = 0.8, Gaussian DP unit" in shown
-    assert ": epsilon = 3.798 at delta = 1e-6 (mu = 0.8). Whoever" in shown
+    assert ": epsilon = 3.798 at delta = 1e-6 (mu = 0.8). Someone who" in shown
     content = json.loads(cli("show", task.out, "--json").stdout)
     assert content["guarantee"]["notion"] == "Gaussian DP"
     assert content["guarantee"]["budget"] == {"mu": 0.8}
@@ -265,7 +264,7 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         (["--mu", "1", *AUTO, "--examples", "{folder}/link.npz"], 2, "--examples must be public data; got private"),
         (["--mu", "1", *AUTO, "--examples", "{folder}"], 2, "--examples must be public data; got private"),
         (["--mu", "1", *AUTO, "--public", "{folder}"], 2, "--public must be public data; got private"),
-        (["--mu", "1", *AUTO, "--examples", "{public}"], 2, "holds no labels"),
+        (["--mu", "1", *AUTO, "--examples", "{public}"], 4, "has no labels"),
         (["--mu", "1", *AUTO, "--examples", "{folder}/no.npz"], 4, "there is no file"),
         (["--mu", "1", *AUTO, "--examples", "{classes}"], 4, "is not a table of embeddings"),
         (
@@ -306,7 +305,7 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         (
             ["--mu", "1", "--options", "coinpress=dppl"],
             2,
-            "--options coinpress=dppl divides by class sizes, which only --o",
+            "coinpress divides by class sizes, which only --options adjacency=replace-one",
         ),
         (["--epsilon", "1", "--method", "auto"], 2, "--public is required: PublicPrototypes selects among public rows"),
         (
@@ -597,7 +596,6 @@ print(json.dumps(codes))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="elsewhere a killed fit may leave a hidden part of a file")
 def test_a_killed_fit_leaves_a_whole_model_or_nothing(tmp_path):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "x.npy", rng.standard_normal((10_000, 64), np.float32))
@@ -607,7 +605,9 @@ def test_a_killed_fit_leaves_a_whole_model_or_nothing(tmp_path):
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", KILLER]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
     codes = json.loads(done.stdout)
-    left = {name: [path.name for path in (tmp_path / name).iterdir()] for name in codes}
+    # A killed fit may also leave a hidden part of the model, which has no name that anything reads.
+    left = {name: [path.name for path in (tmp_path / name).glob("[!.]*")] for name in codes}
+    assert not [path.name for path in (tmp_path / "interrupt").iterdir()]
     assert (codes["whole"], left["whole"]) == (0, ["m.safetensors"])
     assert (codes["killed-0"], left["killed-0"]) == (-signal.SIGKILL, [])
     assert (codes["sync"], left["sync"]) == (-signal.SIGKILL, [])

@@ -355,3 +355,15 @@ def test_probabilities_are_of_equal_classes_or_of_those_of_the_data(task, model,
         assert [row[0] for row in rows] == likeliest
         assert (likeliest == fitted.predict(task.X_public).tolist()) == (shares == "equal")
         assert cli("predict", model, task.public, "--shares", shares).stdout.splitlines() == likeliest
+
+
+def test_labels_below_the_least_confidence_are_empty(task, model, cli, error_line):
+    fitted = dppl.load(model)
+    most = fitted.predict_proba(task.X_public).max(axis=1).astype(np.float32)
+    least = float(np.median(most))
+    given = ("predict", model, task.public, "--min-confidence")
+    labels = cli(*given, repr(least)).stdout.split("\n")[:-1]
+    expected = [str(label) if p >= least else "" for label, p in zip(fitted.predict(task.X_public), most, strict=True)]
+    assert labels == expected
+    assert 0 < labels.count("") < len(labels)
+    assert "--min-confidence must be above 0 and at most 1" in error_line(cli(*given, "1.5"))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import dppl
 from continual import matrices
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger
-from dppl._files import part_of
+from dppl._files import _beginning
 from dppl.audit.audit import audit_release
 from dppl.continual import ContinualPrototypes, recover
 from dppl.errors import InputError, ParameterError
@@ -575,7 +575,7 @@ def test_true_sums_are_no_attribute_of_a_model_while_a_task_is_learned(kind, tmp
 def test_a_copy_that_a_killed_process_left_is_removed_by_the_next_task(tmp_path):
     state = tmp_path / "state"
     model = learn([records(0)], "tree", state)
-    left = part_of(state)
+    left = tmp_path / f"{_beginning(state)}0.part"
     left.write_bytes(state.read_bytes())
     model.partial_fit(*records(1), state=state)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["state"]

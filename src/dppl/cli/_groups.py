@@ -6,7 +6,7 @@ Each class is inherited by the commands that take its options.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,7 @@ class Budget:
                 "specify exactly one budget: --epsilon E --delta D, --mu M, or --epsilon E alone, which is pure DP."
             )
         if self.mu is not None:
+            # A delta here would read as part of the promise, which mu makes for every delta.
             if self.delta is not None:
                 raise ParameterError("belongs to --epsilon; --mu needs none.", parameter="delta")
             return GaussianDP(self.mu)
@@ -67,6 +68,7 @@ class Account:
             return {"ledger": None, "partition": None}
         from dppl.kernel.privacy import Ledger  # SQLAlchemy, which no help needs
 
+        # Parts share no record, so what one of them spends costs the others nothing.
         dataset, slash, part = self.dataset.partition("/")
         return {"ledger": Ledger(self.ledger, dataset), "partition": part if slash else None}
 
@@ -101,6 +103,7 @@ def parse_pairs(
         if known is not None and name not in known:
             raise ParameterError(f"takes NAME=VALUE with {', '.join(known)}; got {name!r}.", parameter=parameter)
         values[name] = text
+        # Literals alone: nothing that is typed runs as code.
         if literal:
             try:
                 values[name] = _CONSTANTS[text] if text in _CONSTANTS else ast.literal_eval(text)
@@ -134,6 +137,7 @@ class Records:
 
     def open_source(self, data: Path, columns: io.Columns, labels: Path | None = None) -> io.Source:
         """Open images or texts as the options say."""
+        # The id is a column, like those that have options of their own.
         how: Any = {name: value for name, value in self.how().items() if name != "id"}
         return io.open_source(data, columns=columns, labels=labels, **how)
 
@@ -178,6 +182,13 @@ class Review:
         "First show what `dppl check` shows, on your terminal alone, and ask. No guarantee covers your choice."
     )
 
+    def ask_owner(self, read: Callable[[], Any], *about: Any) -> None:
+        """Report on a table or source, if asked to, and go on only if the owner says so."""
+        if self.review:
+            from dppl.cli.check import report_on, review
+
+            review(lambda: report_on(read(), *about))
+
 
 @request(panel="method")
 class Method:
@@ -202,6 +213,7 @@ class Method:
     def estimator(self, budget: Spent, classes: Any, rows: Path | None, **given: Any) -> Any:
         """Return the unfitted estimator; `rows`, the path of public ones, is refused if it would not use them."""
         options = parse_pairs(self.options, "options")
+        # DPPL-Mean reads public rows only for the lattice; elsewhere they would seem to help and do nothing.
         if rows is not None and self.method == "mean" and not options.keys() & {"lattice__center", "lattice__rotation"}:
             raise ParameterError(
                 "has no effect with --method mean; add --options lattice__center=public or --options "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Guarantee
@@ -42,6 +43,7 @@ def note(text: str) -> None:
 
 def print_json(content: dict[str, Any] | list[Any]) -> None:
     """Print JSON; ASCII, so that it survives every terminal and pipe."""
+    # NaN is no JSON, and a reader in another language would stop at it.
     typer.echo(json.dumps(content, indent=2, allow_nan=False))
 
 
@@ -51,6 +53,20 @@ def print_facts(
     """Print names and what is known of them, each on a line that only a terminal may break, or is broken here."""
     for name, text in facts:
         (screen or console()).print(f"{name:<{width}} {printable(text)}", soft_wrap=soft_wrap)
+
+
+def table_of(
+    headings: Iterable[str], rows: Iterable[Iterable[Any]], numbers: Collection[str] = (), **style: Any
+) -> Table:
+    """Return a table of texts, or lists of lines; columns of `numbers` stand on the right."""
+    table = Table(**style)
+    for name in headings:
+        # A long name is folded, for an ellipsis would hide which one it is.
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    for row in rows:
+        lines = (cell if isinstance(cell, list) else [cell] for cell in row)
+        table.add_row(*("\n".join(map(printable, several)) for several in lines))
+    return table
 
 
 def print_model(guarantee: Guarantee, model: Path, what: str = "", code: str = "") -> None:

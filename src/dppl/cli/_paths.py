@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 def check_output(out: Path, inputs: Iterable[Path | None], *, force: bool) -> None:
     """Refuse, before any work, an output file that cannot be written, is an input, or exists (unless `force`)."""
+    # A link to an input, or a hard link, is the input.
     is_read = out.exists() and any(path and path.exists() and out.samefile(path) for path in inputs)
     for holds, rule in (
         (out.parent.is_dir(), f"lie in an existing folder; {out.parent} is not one; create it first"),
@@ -85,6 +86,7 @@ def read_rows_for(
     from dppl._metadata import ENCODER, check_encoder, stated
 
     table = io.read_table(path, x=x, y=y, labels=labels)
+    # Rows of another encoder may have the same width, and a model answers them all, wrongly.
     if table.shape[1] != model.n_features_in_:
         raise InputError(
             f"{path} has {table.shape[1]} features, but the model expects {model.n_features_in_}; embed the records "

@@ -82,6 +82,7 @@ def request(*first: str, panel: str | None = None) -> Callable[[type[_Type]], ty
     """
 
     def made(kind: type[_Type]) -> type[_Type]:
+        # Frozen: what was typed is what the library gets.
         whole: Any = dataclass(frozen=True, kw_only=True)(kind)
         whole._first, whole._panel = first, f"Advanced: {panel}" if panel else "Advanced"
         return whole  # type: ignore[no-any-return]
@@ -167,6 +168,7 @@ def imported(name: str) -> Any:
     if several:
         within = typer.Typer(**SETTINGS)
         around.add_typer(within, cls=_Group, name=name, help=text, no_args_is_help=True)
+    # A module that lists several commands is a group, such as `dppl ledger`.
     for kind in several or [getattr(defined, name.capitalize())]:
         within.command(cls=_Command)(_command(kind))
     return typer.main.get_command(around).commands[name]  # type: ignore[attr-defined]

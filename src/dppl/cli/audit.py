@@ -26,11 +26,10 @@ class Audit(Budget):
     """Measure a lower bound on the privacy loss of a method and compare it with the promise.
 
     Fits the method many times on built-in data in which one record shows as
-    much as it can, with and without that record. No private data are used. A
-    lower bound can only refute: above the promise it reveals a bug in dppl
-    (exit code 5; if the promise holds, with probability at most 1 - C), below
-    it proves nothing. A larger budget shows more of what a method does. With
-    --mu, --delta is where epsilon is measured, and no part of the budget.
+    much as it can, with and without that record. A lower bound can only refute:
+    above the promise it reveals a bug in dppl (exit code 5; if the promise
+    holds, with probability at most 1 - C), below it proves nothing. With --mu,
+    --delta is where epsilon is measured, and no part of the budget.
 
     For example:
 
@@ -67,6 +66,7 @@ class Audit(Budget):
             raise ParameterError("--spread and max_classes_per_person go with --person-records.")
         _validate.open_unit(confidence=self.confidence)
         how: dict[str, Any] = {"runs": self.runs, "confidence": self.confidence}
+        # The data are made up here: an audit reads no private record.
         data, canary = worst_case(estimator, person_records=self.person_records, spread=self.spread, **how)
         note(budget.weakness)
         with progress("fitting", 2 * self.runs) as advance:

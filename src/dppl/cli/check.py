@@ -9,12 +9,11 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from dppl import io
 from dppl._progress import progress
 from dppl.cli._groups import Classes, Labels, Persons, Records, read_ids
-from dppl.cli._output import console, print_facts, print_json, printable
+from dppl.cli._output import console, print_facts, print_json, table_of
 from dppl.cli._request import argument, flag, request
 from dppl.errors import ParameterError
 
@@ -30,18 +29,14 @@ class Check(Records, Labels, Persons, Classes):
     For the data owner's eyes only: the report describes private records, and
     no guarantee protects it. Type it before `dppl train`, `dppl fit` and `dppl
     finetune`: they leave a bad record out (under replace-one a row counts as
-    one of zeros) and say nothing about it, even if it is every one; this
-    command finds it, and counts the labels of the others. The last line says
-    how many records a fit uses. Rows and records are counted from 0. Of
-    images and texts it reads every record, and needs no encoder. The exit code
-    is 0 whatever it finds. What a budget buys is a question for `dppl plan`: a
-    budget chosen with this report in view is a choice made by looking at
-    private records.
+    one of zeros) and say nothing about it, even if it is every one. The last
+    line says how many records a fit uses. Rows and records are counted from 0.
+    The exit code is 0 whatever it finds. Choose the budget with `dppl plan`, not
+    with this report: that is a choice made by looking at private records.
 
     For example:
 
       dppl check mails.csv --classes classes.txt
-      dppl check scans/ --classes classes.txt
       dppl check notes.csv --read encoding=cp1252 --classes classes.txt
       dppl check train.npy --labels y.txt --classes classes.txt --json
       dppl check mails.csv --x body --groups customer --classes folders.txt
@@ -52,23 +47,29 @@ class Check(Records, Labels, Persons, Classes):
 
     def run(self) -> None:
         """Read everything and print the report."""
-        from dppl.checks import report_on_source, report_on_table
-
         path, x, y, labels = self.table, self.x or "x", self.y or "y", self.labels
         classes = self.class_list()
         if self.how().get("kind", "auto") == "auto" and io.holds_embeddings(path, x=x):
             table = io.read_table(path, x=x, y=y, labels=labels)
-            with progress("reading"):
-                report = report_on_table(table, classes, read_ids(path, self.groups, y=y, labels=labels))
+            about: Any = (table, classes, read_ids(path, self.groups, y=y, labels=labels))
         else:
-            source = self.open_source(path, self.columns(), labels)
-            with progress("reading"):
-                report = report_on_source(source, classes)
+            about = (self.open_source(path, self.columns(), labels), classes)
+        with progress("reading"):
+            report = report_on(*about)
         typer.echo(WARNING, err=self.json)
         if self.json:
             print_json({"for_the_owner_only": WARNING, **report})
         else:
             print_report(report, console())
+
+
+def report_on(records: Any, classes: Any, ids: Any = None) -> dict[str, Any]:
+    """Report on a table, with ids of persons, or on a source, which has its own."""
+    from dppl import checks  # here, because it takes long to import
+
+    if isinstance(records, io.Source):
+        return checks.report_on_source(records, classes)
+    return checks.report_on_table(records, classes, ids)
 
 
 def review(report: Callable[[], dict[str, Any]]) -> None:
@@ -100,21 +101,15 @@ def review(report: Callable[[], dict[str, Any]]) -> None:
 
 def print_report(report: dict[str, Any], screen: Console) -> None:
     """Print a report of `dppl.checks` for people."""
-    labels, persons = report["labels"], report.get("persons")
+    labels = report["labels"]
     screen.print()
     print_facts(_facts(report), 15, screen)
-    if persons:
-        screen.print(_noise_table(persons))
     if labels is None:
         screen.print("There are no labels; name their array or column with --y, or their file with --labels.")
         return
-    table = Table("class")
-    columns = [name for name in ("n", "persons") if any(name in entry for entry in labels["class_sizes"])]
-    for name in columns:
-        table.add_column("records" if name == "n" else name, justify="right")
-    for entry in labels["class_sizes"]:
-        table.add_row(printable(entry["class"]), *(str(entry[name]) for name in columns))
-    screen.print(table)
+    # Entries have the number of records, and that of persons where ids are given.
+    headings = ("class", "records", "persons")[: len(labels["class_sizes"][0])]
+    screen.print(table_of(headings, (entry.values() for entry in labels["class_sizes"]), headings[1:]))
     silently = "" if report["used"] == report["n"] else "; it leaves out the others without a word"
     screen.print(f"A fit uses {report['used']} of {report['n']} records{silently}.", soft_wrap=True)
 
@@ -137,8 +132,7 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
     if persons := report.get("persons"):
         yield "persons", f"{persons['n']}, of which {persons['missing_ids']} are records without an id"
         if each := persons["records_each"]:
-            most = f"90 % of the persons have at most {each['percentile_90']}, none more than {each['largest']}"
-            yield "records each", f"median {each['median']:g}, {most}"
+            yield "records each", f"median {each['median']:g}, at most {each['largest']}"
         yield "several classes", f"{persons['in_several_classes']} persons have records in more than one"
         yield (
             "a fit uses",
@@ -161,16 +155,3 @@ def _places(entry: dict[str, Any]) -> str:
     """Return the first places where something is."""
     listed = ", ".join(map(str, entry["first"]))
     return f"{listed}, ..." if entry["n"] > len(entry["first"]) else listed
-
-
-def _noise_table(persons: dict[str, Any]) -> Table:
-    """Return what a fit keeps of persons in several classes, and how much more noise that needs."""
-    title = "With --options max_classes_per_person=k a fit uses so many records, and needs so many times the noise:"
-    table = Table(title=title, title_justify="left", title_style="")
-    for name in ("k", "records used", "rows", "softmax", "mean", "others"):
-        table.add_column(name, justify="right")
-    for row in persons["by_max_classes"]:
-        share = f" ({row['records'] / persons['records_in_classes']:.0%})" if persons["records_in_classes"] else ""
-        noise = (f"x {factor:.2f}" for factor in row["noise"].values())
-        table.add_row(str(row["max_classes_per_person"]), f"{row['records']}{share}", str(row["rows"]), *noise)
-    return table

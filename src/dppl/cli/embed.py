@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.table import Table
 
 from dppl import io
 from dppl._progress import progress
 from dppl.cli._groups import Device, Labels, Persons, Records, parse_pairs
-from dppl.cli._output import console, printable
+from dppl.cli._output import console, printable, table_of
 from dppl.cli._paths import labels_hint
 from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
@@ -38,11 +37,7 @@ class Embed(Records, Labels, Persons, Device):
     For example:
 
       dppl embed photos/ --encoder timm:vit_base_patch16_224 --out train
-
       dppl embed mails.csv --x body --y folder --encoder minilm --out train
-
-      dppl embed scans/ --labels scans.csv --encoder vit-b-16 --rows int8 \
-        --options workers=8 --out train
     """
 
     source: Path = argument("SOURCE", "Folder of images or of .parquet files; .csv, .tsv, .jsonl, .parquet, .txt.")
@@ -113,14 +108,13 @@ class Encoders:
         """Print the list."""
         from dppl.encoders import list_encoders
 
-        table = Table(box=None, pad_edge=False)
-        for name in ("name", "embeds", "features", "licence of weights", "installed"):
-            table.add_column(name, justify="right" if name == "features" else "left", no_wrap=True)
         entries, screen = list_encoders(), console()
-        for entry in entries:
-            features = "as the model" if entry.dimension is None else str(entry.dimension)
-            table.add_row(entry.name, entry.kind, features, entry.licence, "yes" if entry.installed else "no")
-        screen.print(table)
+        rows = (
+            (entry.name, entry.kind, entry.dimension or "as the model", entry.licence, ("no", "yes")[entry.installed])
+            for entry in entries
+        )
+        headings = ("name", "embeds", "features", "licence of weights", "installed")
+        screen.print(table_of(headings, rows, ("features",), box=None, pad_edge=False))
         for entry in entries:
             if entry.install:
                 screen.print(f"{entry.name}: {entry.install}", soft_wrap=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-from rich.table import Table
 
 from dppl._progress import progress
 from dppl.cli._groups import Labels, Persons, read_ids
-from dppl.cli._output import console, note, print_facts, print_json, printable
+from dppl.cli._output import console, note, print_facts, print_json, printable, table_of
 from dppl.cli._paths import labels_hint, load_model, read_rows_for, require_labels
 from dppl.cli._request import flag, request
 from dppl.cli.predict import OnModel
@@ -24,18 +23,13 @@ class Evaluate(OnModel, Labels, Persons):
     do not publish them with the model.
 
     Balanced accuracy is the mean of the class accuracies, over the classes
-    with records; guessing gets 1 / number of classes, and classes that get no
-    more are named. Minority accuracy is that mean over the smallest 25 % of
-    them, if sizes differ. In the accuracy a label that the model does not know
-    counts as a wrong prediction; the means over classes omit it. Records
-    that cannot be used are counted, and enter no figure.
+    with records; classes at or below 1 / number of classes are named. Minority
+    accuracy is that mean over the smallest 25 % of them, if sizes differ. In
+    the accuracy a label that the model does not know counts as a wrong
+    prediction. Records that cannot be used are counted, and enter no
+    figure. With --groups, person accuracy counts each person once.
 
-    With --groups, the accuracy per person is the mean over persons of the share
-    of their records that is right: each person counts once. A missing id is a
-    separate person.
-
-    --json also has all confusions, the most frequent first; a page of `dppl
-    show --results` draws them.
+    --json also has all confusions; `dppl show --results` draws them.
 
     For example:
 
@@ -87,11 +81,10 @@ class Evaluate(OnModel, Labels, Persons):
 
 
 def _print(report: dict[str, Any]) -> None:
-    facts = [
-        (name.replace("_", " "), _shown(report[name]))
-        for name in ("balanced_accuracy", "accuracy", "minority_accuracy")
-        if name != "minority_accuracy" or report[name] is not None
-    ]
+    names = ["balanced_accuracy", "accuracy"]
+    if report["minority_accuracy"] is not None:  # classes of one size have no smallest
+        names.append("minority_accuracy")
+    facts = [(name.replace("_", " "), _shown(report[name])) for name in names]
     if "n_persons" in report:
         mean = f"mean over {report['n_persons']} persons of the share of their records that is right"
         facts.append(("person accuracy", f"{_shown(report['person_accuracy'])}, {mean}"))
@@ -102,12 +95,8 @@ def _print(report: dict[str, Any]) -> None:
         typer.echo(f"{report['n_unusable']} records could not be used and are not counted.")
     lost = ", ".join(printable(name) for name in report["at_or_below_chance"])
     typer.echo(f"Classes at or below chance ({report['chance']:.4f}): {lost or 'none'}")
-    table = Table("class")
-    table.add_column("records", justify="right")
-    table.add_column("accuracy", justify="right")
-    for entry in report["per_class"]:
-        table.add_row(printable(entry["class"]), str(entry["n"]), _shown(entry["accuracy"]))
-    console().print(table)
+    rows = ((entry["class"], entry["n"], _shown(entry["accuracy"])) for entry in report["per_class"])
+    console().print(table_of(("class", "records", "accuracy"), rows, ("records", "accuracy")))
 
 
 def _shown(value: float | None) -> str:

@@ -32,7 +32,6 @@ class Export:
     For example:
 
       dppl export my.safetensors --to onnx --out my.onnx
-      dppl export my.safetensors --to onnx --encoder encoder.onnx --out whole.onnx
       dppl export my.safetensors --to torch --out my.pt2
       dppl export my.safetensors --to hf --out my-model --license apache-2.0
     """
@@ -62,6 +61,7 @@ class Export:
                 "in. dppl show --card writes its card."
             )
         save(fitted, out, to=to, encoder=self.encoder, license=self.license, overwrite=self.force)
+        # The file may travel without this terminal, so it holds the same warning.
         if fitted.guarantee_.releases and not fitted.guarantee_.fit_for_release:
             note("this model is NOT FOR RELEASE, since its noise came from a seed; the export says so, too.")
         typer.echo(f"Saved to {printable(out)}. Next: {printable(_NEXT[to].format(path=str(out)))}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import partial
 from typing import TYPE_CHECKING
 
 from dppl._progress import progress
@@ -30,16 +29,13 @@ class Finetune(Training, Device):
 
     For where a classifier on embeddings (`dppl train`) is not enough. Needs
     torch. The model holds the trained weights alone; `dppl predict` and
-    `dppl evaluate` build the public network again and check that it is the
-    same.
+    `dppl evaluate` build the public network again.
 
-    After an interruption the same command continues with the next step; the
-    step that was interrupted counts. With random_state it starts over.
-    Prepared images and the checkpoint are kept in MODEL.work until the model is
-    saved. Records that cannot be used are skipped and listed in
-    MODEL.private.jsonl, for the owner of the data only. How many they are is
-    private, and shown nowhere: type `dppl check` with the same data first.
-    Labels are compared with --classes before any image is prepared.
+    After an interruption the same command continues with the next step; with
+    random_state it starts over. Prepared images and the checkpoint are kept in
+    MODEL.work until the model is saved. Records that cannot be used are skipped
+    and listed in MODEL.private.jsonl, for the owner of the data only. How
+    many they are is private: type `dppl check` with the same data first.
 
     For example:
 
@@ -48,11 +44,6 @@ class Finetune(Training, Device):
       dppl finetune scans/ --network timm:vit_base_patch16_224 \
         --classes classes.txt --epsilon 1 --delta 1e-6 \
         --batch-size 500 --out my.safetensors
-
-      dppl finetune scans/ --classes classes.txt --batch-size 5000 \
-        --epsilon 1 --delta 1e-6 --out my.safetensors \
-        --network "python:net.py:make@net.safetensors?size=32" \
-        --options train=head,norm --options epochs=50
     """
 
     network: str = option(
@@ -90,6 +81,7 @@ class Finetune(Training, Device):
         known = sorted(set(SparseFinetuner._get_param_names()) - taken | moves)
         options = parse_pairs(self.options, "options", known)
         options["recipe"] = Recipe(**{name: options.pop(name) for name in moves & options.keys()})
+        # One part is typed without a comma.
         if isinstance(options.get("train"), str):
             options["train"] = (options["train"],)
         source = self.open_labelled()
@@ -105,11 +97,7 @@ class Finetune(Training, Device):
                 f"--batch-size is {_BATCH}, as in the paper. With many fewer records than that divided by the sampling "
                 "rate the network hardly learns: name the rate times a public guess of their number."
             )
-        if self.review:
-            from dppl.checks import report_on_source
-            from dppl.cli.check import review
-
-            review(partial(report_on_source, source, classes))
+        self.ask_owner(lambda: source, classes)
         note(budget.weakness)
         with self.stoppable(folder), resumable(folder):
             workflow.train(model, network, source, self.out, folder, watch=_watch, overwrite=self.force, **account)

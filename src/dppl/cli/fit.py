@@ -39,9 +39,6 @@ class Fit(Fitting, Persons, Method, Where):
 
       dppl fit scans.parquet --groups patient --classes classes.txt \
         --epsilon 1 --delta 1e-6 --out my.safetensors
-
-      dppl fit shards/ --engine auto --classes classes.txt \
-        --epsilon 1 --delta 1e-6 --out my.safetensors
     """
 
     table: Path = argument("TABLE", "Embeddings: .npy, .npz, .parquet, a folder of .parquet shards, or a URL of one.")
@@ -75,16 +72,15 @@ class Fit(Fitting, Persons, Method, Where):
             None if self.public is None else io.read_table(self.public, x=x, y=None),
             None if self.examples is None else io.read_table(self.examples, x=x, y=y),
         )
+        if self.examples is not None:
+            require_labels(public.examples, self.examples)
+        # Every parameter is checked here, with nothing private read yet.
         model = self.estimator(budget, classes, self.public, public=public)
         # Of the private table nothing is read before the fit but its shape, its labels and its ids.
         here = partial(io.read_table, table, x=x, y=y, labels=labels)
         private: Any = here() if engine is None else io.read_parts(table, x=x, y=y, labels=labels, engine=engine)
         ids = read_ids(table, self.groups, y=y, labels=labels)
-        if self.review:
-            from dppl.checks import report_on_table
-            from dppl.cli.check import review
-
-            review(lambda: report_on_table(here(), classes, ids))
+        self.ask_owner(here, classes, ids)
         note(budget.weakness)
         with progress("fitting"):
             model.fit(private, require_labels(private, table), groups=ids, **account)

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from dppl.cli._groups import Budget
-from dppl.cli._output import console, note, print_json, printable
+from dppl.cli._output import console, note, print_json, printable, table_of
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import LedgerError, ParameterError
 
@@ -83,6 +83,7 @@ class Show:
         """Print the accounts."""
         from dppl.kernel.privacy.ledger import accounts
 
+        # A ledger without the data set that is named is a slip; one without any is new.
         books = [one.to_dict() for one in accounts(self.file) if self.dataset in (None, one.dataset)]
         if self.dataset is not None and not books:
             raise ParameterError(f"the ledger has no data set {self.dataset!r}.")
@@ -135,17 +136,15 @@ def _table(releases: list[dict[str, Any]]) -> Table:
     from dppl.kernel.privacy.ledger import RELEASED
     from dppl.statement.words import figures
 
-    table = Table()
-    for heading in ("no.", "date (UTC)", "release", "cost", "file (sha256)"):
-        table.add_column(heading, overflow="fold")
+    rows = []
     for release in releases:
         part = [] if release["partition"] is None else [f"part {release['partition']}"]
         file = (release["model_sha256"] or "")[:_DIGITS]
         status = file if release["status"] == RELEASED else "charged, unfinished"
         when = release["charged_at"].replace("T", " ")[: len("2026-01-31 12:00")]
-        lines = ([when], [release["estimator"], release["mechanism"], *part], figures(release["cost"]), [status])
-        table.add_row(str(release["number"]), *("\n".join(map(printable, several)) for several in lines))
-    return table
+        what = [release["estimator"], release["mechanism"], *part]
+        rows.append([release["number"], when, what, figures(release["cost"]), status])
+    return table_of(("no.", "date (UTC)", "release", "cost", "file (sha256)"), rows)
 
 
 def _rules(adjacency: str, unit: str, accounting: str) -> str:

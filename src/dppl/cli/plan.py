@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.table import Table as Grid
-
 from dppl._progress import progress
 from dppl.cli._groups import METHODS, Budget
-from dppl.cli._output import console, note, print_json, printable
+from dppl.cli._output import console, note, print_json, printable, table_of
 from dppl.cli._request import flag, option, request
 
 
@@ -20,9 +18,6 @@ class Plan(Budget):
     For the actual table there is `dppl check`, for its owner only.
 
     For example:
-
-      dppl plan --n-classes 10 --n-records 5000 --smallest 20 \
-        --encoder minilm --describe names --epsilon 1 --delta 1e-6
 
       dppl plan --n-classes 77 --n-records 9000 --n-features 384 \
         --epsilon 1 --delta 1e-6 --ceiling 0.9
@@ -57,11 +52,8 @@ class Plan(Budget):
             print_json(plan.to_dict())
             return
         screen = console()
-        rows = Grid(title="What to expect by class size", title_justify="left")
-        for name in ("records of the class", "recall", "range", "found"):
-            rows.add_column(name, justify="left" if name == "found" else "right")
-        for one in plan.classes:
-            rows.add_row(str(one.size), f"{one.recall:.2f}", f"{one.low:.2f} to {one.high:.2f}", one.found)
-        screen.print(rows)
+        headings = ("records of the class", "recall", "range", "found")
+        rows = ((one.size, f"{one.recall:.2f}", f"{one.low:.2f} to {one.high:.2f}", one.found) for one in plan.classes)
+        screen.print(table_of(headings, rows, headings[:3], title="What to expect by class size", title_justify="left"))
         for sentence in plan.sentences():
             screen.print(f"- {printable(sentence)}")

@@ -88,23 +88,23 @@ class Predict(OnModel, Where):
     the columns of `dppl train`, unless options name others. What cannot
     be used gets an empty label, and a note says where it is.
 
-    Labels and probabilities are for classes that are equally frequent, which
-    is the balanced decision. With --shares data they are for classes as
-    frequent as in the data of the fit: labels are right most often then, and
-    seldom name a rare class, whose probability is the number to threshold by
-    costs. Probabilities are rough: see docs/probabilities.md.
+    Labels and probabilities are for classes that are equally frequent; with
+    --shares data for classes as frequent as in the data of the fit, which makes
+    labels right most often, and seldom those of a rare class. Probabilities are
+    rough: see docs/probabilities.md.
 
     For example:
 
       dppl predict my.safetensors new.npz > labels.txt
       dppl predict my.safetensors new.csv --out labels.csv --proba
-      dppl predict my.safetensors scans/ --out labels.parquet
+      dppl predict my.safetensors scans/ --out labels.parquet --min-confidence 0.8
       echo "my card was swallowed" | dppl predict my.safetensors - --top 3
     """
 
     out: Path = option("FILE", ".csv or .parquet, or - for stdout.", _PIPE)
     proba: bool = flag("Write the probability of every class, too.")
     top: int = option("K", "Write the K likeliest classes and their probabilities, too.", 0, min=0)
+    min_confidence: float | None = option("P", "Leave a label empty whose probability is below P.", None)
     shares: str = option(
         "equal|data", "How frequent classes are: all alike, or as in the fit's data. Default equal.", "equal"
     )
@@ -117,6 +117,8 @@ class Predict(OnModel, Where):
 
         out, suffix = self.out, self.out.suffix.lower()
         _validate.one_of(("equal", "data"), shares=self.shares)
+        if self.min_confidence is not None:
+            _validate.probability(min_confidence=self.min_confidence)
         if out != _PIPE:
             if suffix not in SUFFIXES:
                 raise ParameterError(f"must be - or end in {', '.join(SUFFIXES)}; got {out}.", parameter="out")
@@ -125,6 +127,7 @@ class Predict(OnModel, Where):
             # Ray may write to standard output itself, when a worker dies.
             raise ParameterError("reads a table of embeddings and writes --out FILE.", parameter="engine")
         model = load_model(self.model)
+        # One label per line stays so, and no class name steers the terminal.
         if out == _PIPE and any(printable(name) != str(name) for name in model.classes_):
             raise InputError(
                 "a class name of this model holds a line break or another control character; use --out FILE.csv."
@@ -132,6 +135,8 @@ class Predict(OnModel, Where):
         if self.shares == "data" and is_network(model):
             raise ParameterError("'data' is for models of `dppl fit` and `dppl train`.", parameter="shares")
         found, private = self._predict(model)
+        if self.min_confidence is not None:
+            found = found.at_least(self.min_confidence)
         if out != _PIPE:
             content = found.content(suffix, proba=self.proba, top=self.top)
             write_atomically(out, content, overwrite=self.force, private=private)
@@ -148,7 +153,7 @@ class Predict(OnModel, Where):
 
         # Where only labels are asked for, the fewest computations: no probabilities.
         plain = not self.proba and not self.top
-        probable = self.shares == "data" or not plain
+        probable = self.shares == "data" or not plain or self.min_confidence is not None
         shares: Any = self.shares if probable else None
         engine = self.open_engine()
         if self.table != _PIPE and self.holds_rows(model):

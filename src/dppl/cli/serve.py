@@ -24,7 +24,6 @@ class Serve(Device):
 
     For example:
 
-      dppl serve my.safetensors
       dppl serve intents.safetensors digits.safetensors --port 9000
       dppl serve my.safetensors --host 0.0.0.0 --token token.txt
     """
@@ -52,6 +51,7 @@ class Serve(Device):
         from dppl.serve.server import read_token
 
         models, encoder = self.models, self.encoder
+        # The stem is the model's place in the URL.
         if len({path.stem for path in models}) < len(models):
             raise ParameterError("models are called as their files are, and two have one name; rename a file.")
         if encoder is not None and (len(models) > 1 or self.embeddings_only):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dppl import _validate, io
 from dppl.cli._groups import parse_pairs
-from dppl.cli._output import console, note, print_facts, print_json, printable
+from dppl.cli._output import console, note, print_facts, print_json, printable, table_of
 from dppl.cli._paths import check_output
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
@@ -28,15 +28,13 @@ class Show:
     """Show a model: its classes, its guarantee in words and numbers, and every release behind it.
 
     Reading a model file runs no code from it. With --out FILE.html it writes a
-    page for people: one file without scripts that needs no network. A model
-    file holds nothing private, and so does a page of it alone. What --results
-    says was measured by whoever ran the command: the guarantee does not cover
-    it, and a page with results on private records must not be published.
+    page for people: one file without scripts that needs no network. A page of
+    the model alone holds nothing private. The guarantee does not cover what
+    --results says: do not publish a page with results on private records.
 
     For example:
 
       dppl show my.safetensors
-      dppl show my.safetensors --delta 1e-7
       dppl show my.safetensors --json
       dppl show my.safetensors --card > README.md
       dppl show my.safetensors --out my.html --ledger ledger.db
@@ -80,12 +78,14 @@ class Show:
             return
         if delta is not None:
             _validate.open_unit(delta=delta)
+        from dppl.kernel.privacy import Guarantee
         from dppl.statement import model_card  # here, because the help of a command needs no scikit-learn
         from dppl.statement.data import describe
 
         description, sha256 = describe(model), hashlib.sha256(model.read_bytes()).hexdigest()
         if self.json:
-            print_json(_with_numbers(description, sha256, delta))
+            implied = Guarantee.from_dict(description["guarantee"]).implied(delta)
+            print_json({**description, "implied": implied, "file_sha256": sha256})
         elif self.card:
             typer.echo(model_card(description, sha256=sha256))
         else:
@@ -114,14 +114,6 @@ class Show:
         typer.echo(f"Page: {printable(out)}")
 
 
-def _with_numbers(description: dict[str, Any], sha256: str, delta: float | None) -> dict[str, Any]:
-    """Return everything that a model file says, and what follows from it, JSON-ready."""
-    from dppl.kernel.privacy import Guarantee
-
-    implied = Guarantee.from_dict(description["guarantee"]).implied(delta)
-    return {**description, "implied": implied, "file_sha256": sha256}
-
-
 def _print(description: dict[str, Any], sha256: str, delta: float | None) -> None:
     """Print a model for people."""
     from dppl.kernel.privacy import Guarantee
@@ -140,13 +132,14 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
     ]
     print_facts(facts, 11, screen, soft_wrap=False)
     screen.print(f"\n{printable(guarantee['sentence'])}\n")
+    # A grid without lines, because it belongs to the sentence above it.
     numbers = Table.grid(padding=(0, 2, 0, 0))
     for row in guarantee["numbers"]:
         numbers.add_row(*map(printable, row))
     screen.print(Padding.indent(numbers, 2))
     if guarantee["releases"]:
         screen.print()
-        screen.print(_releases(guarantee["releases"]))
+        screen.print(table_of(("release", "sensitivity and parameters", "cost"), _rows(guarantee["releases"])))
     for heading, items in guarantee["details"]:
         screen.print(f"\n{heading}")
         for item in items:
@@ -155,33 +148,20 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
         ("public rows, by id or counted from 0", model["selected"]),
         ("public descriptions", model["descriptions"]),
     ):
-        named = [(name, some) for name, some in zip(classes, rows or (), strict=False) if some]
+        named = [(name, list(some)) for name, some in zip(classes, rows or (), strict=False) if some]
         if named:
             screen.print()
-            screen.print(_by_class(heading, named[:_NAMES]))
+            screen.print(table_of(("class", heading), named[:_NAMES]))
         if len(named) > _NAMES:  # no more classes than are listed above
             screen.print(f"and {len(named) - _NAMES} more: --json has all")
 
 
-def _by_class(heading: str, rows: Iterable[tuple[Any, Iterable[Any]]]) -> Table:
-    """Return a table of texts by class."""
-    table = Table("class", heading)
-    for name, texts in rows:
-        table.add_row(printable(name), "\n".join(map(printable, texts)))
-    return table
-
-
-def _releases(releases: list[dict[str, Any]]) -> Table:
-    """Return a table with a row for each release, or for several equal ones; it fits into 80 columns."""
-    table = Table()
-    for heading in ("release", "sensitivity and parameters", "cost"):
-        table.add_column(heading, overflow="fold")
+def _rows(releases: list[dict[str, Any]]) -> Iterator[list[Any]]:
+    """Yield a row for each release, or for several equal ones."""
     last = 0
     for one in releases:
         first, last = last + 1, last + one["times"]
         number = str(first) if first == last else f"{first} to {last}, each"
         what = f"{number}: {one['statistic']}, by the {one['drawn']}"
         sensitivity = f"{one['norm']} sensitivity {one['sensitivity']}"
-        cells = [what], [sensitivity, *one["parameters"]], one["cost"]
-        table.add_row(*("\n".join(map(printable, texts)) for texts in cells))
-    return table
+        yield [what, [sensitivity, *one["parameters"]], one["cost"]]

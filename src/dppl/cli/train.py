@@ -38,6 +38,7 @@ class Training(Fitting, Records):
 
         folder, report = self.out.with_name(f"{self.out.name}.work"), report_of(self.out)
         inputs = (self.data, self.classes, self.labels, *read)
+        # Both are written at the end of hours of work.
         for written in (self.out, report):
             check_output(written, inputs, force=self.force)
         if overlaps(folder, inputs):
@@ -73,9 +74,7 @@ class Train(Training, Persons, Method, Device):
     interruption the same command continues where it stopped; embeddings are
     kept in MODEL.work until the model is saved. Records that cannot be used
     are skipped and listed in MODEL.private.jsonl, for the owner of the data
-    only. How many they are is private, and shown nowhere: type `dppl check` with
-    the same data first. Labels are compared with --classes before anything is
-    embedded.
+    only. How many they are is private: type `dppl check` with the same data first.
 
     For example:
 
@@ -86,9 +85,6 @@ class Train(Training, Persons, Method, Device):
         --epsilon 1 --delta 1e-6 --out my.safetensors
 
       dppl train scans/ --encoder vit-b-16 --public photos/ \
-        --classes classes.txt --epsilon 1 --delta 1e-6 --out my.safetensors
-
-      dppl train mails.csv --groups customer --encoder minilm \
         --classes classes.txt --epsilon 1 --delta 1e-6 --out my.safetensors
     """
 
@@ -128,15 +124,12 @@ class Train(Training, Persons, Method, Device):
                 f"{data} is a table of embeddings, not of raw records; train on it with dppl fit {data}."
             )
         source = self.open_labelled()
+        # The encoder loads last, since it takes seconds and all of the above can still refuse.
         encoder = load_encoder(self.encoder, self.device)
         pool = None if public is None else _open_public(public, encoder)
         if how == "auto":
             examples = names_by_default(estimator, encoder)
-        if self.review:
-            from dppl.checks import report_on_source
-            from dppl.cli.check import review
-
-            review(partial(report_on_source, source, classes))
+        self.ask_owner(lambda: source, classes)
         note(budget.weakness)
         with self.stoppable(folder):
             workflow.train(
@@ -152,7 +145,7 @@ class Train(Training, Persons, Method, Device):
                 watch=partial(_watch, folder),
                 **account,
             )
-        # When all is done, for whoever reads it may go away.
+        # Printed when all is done: whoever reads a pipe may go away before.
         code = " --encoder URI, as here" if is_code(self.encoder) else ""
         print_model(estimator.guarantee_, self.out, summary(estimator), code)
         print_charge(self.ledger, account["ledger"], estimator.guarantee_)

@@ -219,6 +219,7 @@ def _windows(
                     if reason is None:
                         row, good = next(embedded)
                         reason = None if good else f"its embedding is not finite in {rows}"
+                    window.usable.append(reason is None)
                     if reason is not None:
                         window.skipped.append(Skipped(record.id, record.reference, reason))
                         continue

@@ -53,7 +53,10 @@ class Skipped(NamedTuple):
 
 @dataclass
 class Window:
-    """What becomes of a stretch of the source: an entry a list for each embedded record; `skipped` is for the owner."""
+    """What becomes of a stretch of the source: an entry a list for each embedded record.
+
+    `skipped` is for the owner; `usable` has an entry for every record.
+    """
 
     ids: list[str | None] = field(default_factory=list)
     references: list[str] = field(default_factory=list)
@@ -61,6 +64,7 @@ class Window:
     persons: list[PersonId] = field(default_factory=list)
     rows: list[NDArray[Any]] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    usable: list[bool] = field(default_factory=list)
 
     def extend(self, other: Window) -> None:
         """Add what becomes of the next stretch."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save as to_safetensors
 
-from dppl._files import locked, part_of, write_atomically
+from dppl._files import locked, remove_parts, write_atomically
 from dppl.errors import InputError
 from dppl.kernel import factors
 from dppl.kernel.factors import Row
@@ -135,7 +135,7 @@ def opened(path: str | os.PathLike[str], model: Any, n_tasks: int) -> Iterator[S
     if not path.is_file():
         raise InputError(f"there is no state {path}. {_START_AGAIN}")
     with locked(path, f"{path} is in use by another process, which learns a task of this stream."):
-        part_of(path).unlink(missing_ok=True)
+        remove_parts(path)
         description, tensors = _read(path)
         _check(path, description, fingerprint(model), n_tasks)
         yield StateFile(path, n_tasks, BinSums(tensors["exact"], tensors["noisy"]))
@@ -156,7 +156,7 @@ def recover(state: str | os.PathLike[str], model: str | os.PathLike[str], *, ove
     state = Path(os.path.realpath(state))
     if not state.is_file():
         raise InputError(f"there is no state {state}.")
-    part_of(state).unlink(missing_ok=True)
+    remove_parts(state)
     content = _read(state)[1]["model"].tobytes()
     if not overwrite and Path(model).exists():
         raise FileExistsError(f"{model} exists; choose another name, or overwrite it with overwrite=True.")
