@@ -6,15 +6,15 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1566,
+    ".": 1474,
     "audit": 695,
-    "cli": 2559,
+    "cli": 2508,
     "continual": 1134,
     "encoders": 1702,
     "estimators": 1909,
     "export": 665,
     "finetune": 1798,
-    "io": 3063,
+    "io": 3070,
     "kernel": 6250,
     "lab": 4813,
     "planning": 468,

@@ -105,7 +105,7 @@ def _message(error: Exception, typed: Mapping[str, str]) -> str:
         return "not enough memory."  # NumPy's text would name the shape of a private array
     if isinstance(error, OSError) and error.strerror:
         # The system's words name no content, so a file and they are enough.
-        name = error.filename or _full_stdout()
+        name = error.filename or ("standard output" if _is_of_stdout(error) else None)
         text = f"{'' if name is None else f'{name}: '}{error.strerror}."
     elif isinstance(error, DpplError):
         if error.parameter is not None:
@@ -127,14 +127,17 @@ def _message(error: Exception, typed: Mapping[str, str]) -> str:
     return " ".join([text, *getattr(error, "__notes__", [])])
 
 
-def _full_stdout() -> str | None:
-    """Name standard output if it still holds what it cannot write, and forget that."""
+def _is_of_stdout(error: OSError) -> bool:
+    """Return whether standard output is what cannot be written."""
     try:
         sys.stdout.flush()
     except OSError:
         _forget_stdout()
-        return "standard output"
-    return None
+        return True
+    # A failed flush may have dropped the text, so the place of the failure decides.
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
+    printers = ("click", "rich", "typer", "dppl.cli.main")
+    return any(frame.f_globals["__name__"].startswith(printers) for frame in frames)
 
 
 def _forget_stdout() -> None:
