@@ -21,7 +21,6 @@ import dppl
 from dppl import (
     ApproxDP,
     GaussianDP,
-    LatticeOptions,
     MeanPrototypes,
     PublicData,
     PublicPrototypes,
@@ -30,9 +29,7 @@ from dppl import (
 )
 from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
-from dppl.estimators.public_data import public_rows_at
 from dppl.io import PartedTable, read_parts, read_table
-from dppl.io.fragments import Fragment
 from dppl.io.tables import TablePart
 from dppl.kernel import records as sums
 from dppl.kernel import selection as public
@@ -651,43 +648,6 @@ def test_public_rows_in_memory_are_one_piece(folder, ray_engine):
 def test_an_engine_that_scores_a_piece_twice_or_never_ends_the_selection(places, folder, pool):
     with pytest.raises(EngineError, match="broken its promise"):
         selected(read_parts(folder, engine=Breaking(places)), X_public=pool)
-
-
-class Afar:
-    """An engine that knows whether one of its tasks runs."""
-
-    assumption, running = None, False
-    check = InProcess.check
-
-    def each(self, function, items):
-        for place, item in enumerate(items):
-            self.running = True
-            value = function(item)
-            self.running = False
-            yield place, value
-
-
-@pytest.mark.parametrize(
-    ("options", "there"), [({}, True), ({"lattice": LatticeOptions(center="public")}, False)], ids=["usual", "control"]
-)
-def test_the_driver_reads_no_public_rows(options, there, folder, pool, monkeypatch):
-    """Neither for the bounds nor those that were selected; a centre that is found from them is the exception."""
-    engine, reads = Afar(), []
-    whole_fragment = Fragment.pieces
-    monkeypatch.setattr(Fragment, "pieces", lambda self: reads.append(engine.running) or whole_fragment(self))
-    model = PublicPrototypes(PureDP(1.0), CLASSES, random_state=7, **options)
-    model.set_params(public=PublicData(pool)).fit(read_parts(folder, engine=engine))
-    assert len(reads) > 10
-    assert all(reads) == there
-
-
-@pytest.mark.parametrize("engine", ["local", "ray"])
-def test_public_rows_come_in_the_order_of_their_places(engine, pool, request):
-    engine = InProcess() if engine == "local" else request.getfixturevalue("ray_engine")
-    places = np.array([2999, 0, 700, 699, 5, 700, 2200, 100, 99, 2199])
-    expected = public_rows()[places]
-    assert public_rows_at(pool, places, engine).tobytes() == expected.tobytes()
-    assert public_rows_at(public_rows(), places, engine).tobytes() == expected.tobytes()
 
 
 class OfOnePart(InProcess):

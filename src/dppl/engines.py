@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from dppl import _validate
 from dppl._optional import optional
@@ -35,10 +35,6 @@ Value = TypeVar("Value")
 _TASKS_PER_CORE = 2
 # How often a task is started over after its process or machine died.
 _RETRIES = 5
-_SEES_SUMS = (
-    "the machines of the cluster, which read the private records and saw sums and scores of them before noise was "
-    "added, keep these to themselves"
-)
 
 
 class Engine(Protocol):
@@ -62,9 +58,7 @@ class Engine(Protocol):
 class InProcess:
     """In this process, one item after the other."""
 
-    @property
-    def assumption(self) -> None:
-        """Nothing: no other process reads a record."""
+    assumption: ClassVar[None] = None  # no other process reads a record
 
     def check(self) -> None:
         """Do nothing."""
@@ -89,22 +83,20 @@ class RayEngine:
     with them. Not covered: who else can read the memory, the disks or the network of the cluster.
     """
 
+    assumption: ClassVar[str] = (
+        "the machines of the cluster, which read the private records and saw sums and scores of them before noise was "
+        "added, keep these to themselves"
+    )
+
     # ``"auto"`` on a machine of the cluster, or ``"ray://HOST:10001"``. None takes the Ray that this process is
     # connected to, or starts one on this machine alone.
     address: str | None = None
     # Processor cores that a task reserves. As many as a machine has let one process do all of a fit there, with as many
     # threads, and keep its rows from pass to pass.
     cores: int = 1
-    gpus: float = 0.0  # GPUs that a task reserves, for encoders on one; half a GPU lets two tasks share it
 
     def __post_init__(self) -> None:
         _validate.positive_integer(cores=self.cores)
-        _validate.not_negative(gpus=self.gpus)
-
-    @property
-    def assumption(self) -> str:
-        """That the cluster is trusted."""
-        return _SEES_SUMS
 
     def check(self) -> None:
         """Run a task that does nothing, to see that the cluster works."""
@@ -116,7 +108,7 @@ class RayEngine:
         ray = self._connected()
         with _in_our_words(ray):
             near = _near(ray)
-            task = ray.remote(max_retries=_RETRIES, num_cpus=self.cores, num_gpus=self.gpus)(_outcome)
+            task = ray.remote(max_retries=_RETRIES, num_cpus=self.cores)(_outcome)
             shared = ray.put(function)
             at_once = _TASKS_PER_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)) // self.cores)
         waiting = iter(enumerate(items))

@@ -28,7 +28,7 @@ from dppl.kernel.persons import WholePersons
 from dppl.kernel.privacy.guarantee import PERSON
 from dppl.prototypes import LinearProbe
 from dppl.statement import words
-from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, RECIPES, SHARED, Kind, cases, each, rows
+from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, RECIPES, SHARED, cases, each, rows
 from laws.replay import compare
 from laws.traces import messages_of, traces
 from loops import loop
@@ -37,8 +37,6 @@ pytestmark = pytest.mark.slow
 # Streams of overlapping tasks protect a person in a way of their own.
 OF_PERSONS = [kind for kind in CHARGED if kind.adjacency == "add-remove" and "overlapping" not in kind.variant]
 # Persons enter these with all of their records, and the others as one row of a class.
-# Those that release sums of each class by itself: rows of other classes cost by the square root of their number.
-PER_CLASS = ("MeanPrototypes", "ContinualPrototypes", "ContinualDiscriminant")
 WHOLE = [kind for kind in OF_PERSONS if kind.cls.whole_persons]
 AS_ROWS = [kind for kind in OF_PERSONS if kind not in WHOLE]
 SHARED_PERSONS = [kind for kind in SHARED if kind in OF_PERSONS]
@@ -46,15 +44,7 @@ REFUSED = [kind for kind in CHARGED if kind not in OF_PERSONS]
 MEAN = BY_NAME["MeanPrototypes add-remove"]
 
 
-@parameters
-class ManyClasses(PersonsParameter, LinearProbe):
-    """A method of one's own, of whose sums no entry belongs to one class."""
-
-
-PROBE = Kind(
-    entry=Entry("ManyClasses", __name__), variant="", recipe=RECIPES["LinearProbe"][""], adjacency="add-remove"
-)
-SEVERAL = [*(kind for kind in OF_PERSONS if "max_classes_per_person" in kind.entry.parameters), PROBE]
+SEVERAL = [kind for kind in OF_PERSONS if "max_classes_per_person" in kind.entry.parameters]
 SEVERAL_ROWS = [kind for kind in SEVERAL if kind not in WHOLE]
 
 
@@ -105,8 +95,8 @@ def test_a_person_of_several_classes_moves_releases_by_the_stated_sensitivity(ki
     n_rows = data.draw(st.integers(2, 4))
     more, fewer = neighbours_of(data.draw(whole_persons(kind.dim)))
     options = {"max_classes_per_person": n_rows}
-    n_rows = min(n_rows, len(CLASSES))
-    growth = 1 if kind in WHOLE else n_rows if kind.entry.name in PER_CLASS else n_rows**2
+    # Rows of other classes enter sums of their own.
+    growth = 1 if kind in WHOLE else min(n_rows, len(CLASSES))
     budget = data.draw(st.sampled_from([None, GaussianDP(1e3)]))
     compare(kind, more, fewer, budget, data.draw(st.integers(0, 2**32)), growth, **options)
 
@@ -577,12 +567,6 @@ def plan_for_one_class(patch):
     patch.setattr(measure, "budget_of_one", lambda budget, *others, **more: budget)
 
 
-def classes_apart(patch):
-    """Take gradients, which every class enters, for sums of one class."""
-    for query in (queries.NumberOfRecords, queries.SoftmaxGradients):
-        patch.setattr(query, "per_class", True)
-
-
 def in_three_classes(dim):
     """One person with a record in each class, or nobody."""
     return (np.zeros((0, dim)), [], []), (np.eye(dim)[:3], CLASSES), np.arange(3)
@@ -591,7 +575,6 @@ def in_three_classes(dim):
 TWO_CLASS_FAULTS = [
     *((plan_for_one_class, kind, opposite(kind.dim)) for kind in SEVERAL_ROWS),
     *((keep_every_class, kind, in_three_classes(kind.dim)) for kind in (MEAN, BY_NAME["PublicPrototypes add-remove"])),
-    (classes_apart, PROBE, opposite(PROBE.dim)),
 ]
 
 
@@ -599,7 +582,7 @@ TWO_CLASS_FAULTS = [
 def test_the_replay_notices_with_two_classes_a_person(fault, kind, case, monkeypatch):
     def replayed():
         more, fewer = neighbours_of(case)
-        compare(kind, more, fewer, growth=2 if kind.entry.name in PER_CLASS else 4, max_classes_per_person=2)
+        compare(kind, more, fewer, growth=2, max_classes_per_person=2)
 
     replayed()
     fault(monkeypatch)
@@ -619,7 +602,7 @@ def test_the_statement_says_in_how_many_classes_a_person_counts(kind):
     for first, second in zip(one.releases, two.releases, strict=True):
         if "noise_std" in first.parameters:
             grown = second.parameters["noise_std"] / first.parameters["noise_std"]
-            assert grown == pytest.approx(2 ** (0.5 if kind.entry.name in PER_CLASS else 1), rel=1e-9)
+            assert grown == pytest.approx(2**0.5, rel=1e-9)
         else:
             assert 2 * second.parameters["epsilon_per_selection"] <= first.parameters["epsilon_per_selection"]
 
@@ -653,10 +636,17 @@ def test_more_classes_than_there_are_cost_no_more():
     assert three.releases == many.releases
 
 
-def test_sums_over_samples_take_one_class_a_person():
-    kind = replace(PROBE, recipe=RECIPES["LinearProbe"]["sampled"])
+@parameters
+class ManyClasses(PersonsParameter, LinearProbe):
+    """A method of one's own, of whose sums no entry belongs to one class."""
+
+
+@loop("variant", ["", "sampled"])
+def test_sums_in_which_classes_meet_take_one_class_a_person(variant):
+    kind = replace(BY_NAME["LinearProbe add-remove"], entry=Entry("ManyClasses", __name__))
+    kind = replace(kind, recipe=RECIPES["LinearProbe"][variant])
     X, y = kind.records()
-    with pytest.raises(ParameterError, match="max_classes_per_person must be 1 where samples"):
+    with pytest.raises(ParameterError, match="max_classes_per_person must be 1, since not every sum is of one class"):
         kind.fit(X, y, given={"groups": ["p", "q"] * 6}, max_classes_per_person=2)
 
 
@@ -674,13 +664,6 @@ def test_ids_without_an_order_are_refused(ids):
     assert len(ids) == len(y)
     with pytest.raises(InputError, match="groups must be one id per row, in the order of the rows"):
         MEAN.fit(X, y, given={"groups": ids})
-
-
-def test_the_statement_of_several_classes_counts_rows_and_not_persons():
-    """Their number has the sensitivity 2; that of persons would have 1."""
-    X, y = PROBE.records()
-    last = PROBE.fit(X, y, given={"groups": ["p", "q"] * 6}, max_classes_per_person=2).guarantee_.releases[-1]
-    assert (last.statistic, last.sensitivity) == ("number of rows of persons", 2)
 
 
 def test_several_classes_a_person_need_persons():
@@ -746,7 +729,7 @@ def test_a_search_tosses_one_coin_a_person(monkeypatch):
 
 
 def test_samples_are_of_persons_as_well():
-    kind = replace(PROBE, recipe=RECIPES["LinearProbe"]["sampled"])
+    kind = BY_NAME["LinearProbe sampled add-remove"]
     X, y = kind.records()
     guarantee = kind.fit(X, y, given={"groups": ["p", "q"] * 6}).guarantee_
     assert guarantee.unit == PERSON

@@ -81,8 +81,7 @@ class ContinualClassifier(EmbeddingClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What each task may spend. Where tasks are disjoint, this is also what a record pays in all.
     classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks. Classes that never come cost hardly any accuracy, so a list that is
-        too long is the safe choice.
+        Public list of all classes of all tasks. One that is too long costs hardly any accuracy.
     tasks : {"disjoint", "overlapping"}, default="disjoint"
         Whether a record is in one task, or a person may have a record in each of several. The costs of tasks that
         overlap add up, and the guarantee states the total so far.
@@ -122,8 +121,7 @@ class ContinualClassifier(EmbeddingClassifier):
             Classes that the task may hold by public knowledge, never by its records. A class that no task may hold is
             never predicted. None is all.
         ledger : Ledger, default=None
-            Account of the data set. The task is charged before any private value is read. If it fails after that, the
-            charge stays, and another try is a second release.
+            Account of the data set, as of `fit`. Another try is a second release.
         partition : str, default=None
             Name of the task in the account. Tasks of different names cost the maximum over them, see
             `Ledger.charge`; without names their costs add up. Tasks that may overlap have none.

@@ -95,10 +95,7 @@ class ReleasedSums:
         return cls(n_sums, *(check_tensor(tensors, one, shapes.get(one, (n_classes,)), np.float64) for one in names))
 
     def added(self, classes: Codes, sums: Float, variance: float) -> Self:
-        """Add the sums of one more task.
-
-        `classes` are the positions of those that have a row in `sums`; `variance` is of the noise of each coordinate.
-        """
+        """Add the sums of one more task, a row for each of `classes`, with noise of `variance`."""
         weights, evidence = presence(sums, np.full(len(sums), variance))
         later = deepcopy(self)
         later.n_sums[classes] += 1
@@ -110,10 +107,7 @@ class ReleasedSums:
         return later
 
     def totalled(self, classes: Codes, sums: Float) -> Self:
-        """Add the sums of one more task, of which nothing but the total is kept.
-
-        `classes` are the positions of those that the task may hold; `sums` has a row for every class.
-        """
+        """Add the sums of one more task, a row for every class, of which nothing but the total is kept."""
         n_sums = self.n_sums.copy()
         n_sums[classes] += 1
         return replace(self, n_sums=n_sums, total=self.total + sums)
@@ -121,12 +115,9 @@ class ReleasedSums:
     def weighted(self, variance: float) -> tuple[Float, Float, Float]:
         """Return one sum for each class, between `total` and `present`, by how likely it is spread over its tasks.
 
-        Returns these, the variances of the noise of their coordinates, if weights depended on nothing else, and the
-        evidence of each class: the log-likelihood ratio of records in any task against none in all. That is not from
-        the weighted sum, whose weights follow the noise: it is longer than noise by itself.
-
-        Weights are such that a class in a single task has the sum of that task, and one that is spread over all the
-        sum of all.
+        With it come the variances of noise, if weights depended on nothing else, and the evidence of each class: the
+        log-likelihood ratio of records in any task against none in all. That is not from the weighted sum, whose
+        weights follow the noise: it is longer than noise by itself.
         """
         tasks = np.maximum(self.n_sums, 1).astype(np.float64)
         evidence = evidence_of(self.total, variance * tasks)

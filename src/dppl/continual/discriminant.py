@@ -93,19 +93,6 @@ class ContinualDiscriminant(ContinualPrototypes):
     ----------
     .. [1] Linear discriminant analysis (Fisher 1936) on the sums of arXiv:2411.04680v2, Algorithm A4.
     .. [2] James, Stein (1961), Estimation with quadratic loss.
-
-    Examples
-    --------
-    >>> from dppl import ApproxDP, PublicData
-    >>> from dppl.continual import ContinualDiscriminant
-    >>> from dppl.io import load_sample
-    >>> sample = load_sample()
-    >>> public = PublicData(sample.X_public)
-    >>> model = ContinualDiscriminant(ApproxDP(1, 1e-6), sample.classes, public=public)
-    >>> for task in (slice(0, 700), slice(700, None)):
-    ...     model = model.partial_fit(sample.X[task], sample.y[task])
-    >>> model.n_tasks_, bool(model.score(sample.X_test, sample.y_test) > 0.5)
-    (2, True)
     """
 
     public_rows = "optional"
@@ -174,11 +161,7 @@ class ContinualDiscriminant(ContinualPrototypes):
 
 
 def discriminant_weights(sums: Float, variances: Float, evidence: Float, axes: Axes | None) -> Float:
-    """Return the weights of a linear discriminant.
-
-    `sums` are noisy class sums, `variances` of the noise in each of their coordinates; `evidence` is the log-likelihood
-    ratio of a class with records against one without. No `axes` takes all directions for alike.
-    """
+    """Return the weights of a linear discriminant from noisy class sums; no `axes` takes all directions for alike."""
     dim = sums.shape[1]
     if axes is None:
         return sums / _lengths(sums, variances, np.ones(dim), _share_of_noise(sums, variances, evidence))[:, None]
@@ -195,8 +178,8 @@ def discriminant_weights(sums: Float, variances: Float, evidence: Float, axes: A
 def _share_of_noise(sums: Float, variances: Float, evidence: Float) -> Float:
     """Return the share of its noise that may be taken off each sum's length, where nothing public tells of directions.
 
-    All of it for a class that holds records. One that seems not to is left longer, but by no more than classes with
-    records are long on average: else, where noise hides most classes, those that happen to stand out would win.
+    One that seems to hold no record stays longer, but by no more than classes with records are long on average: else,
+    where noise hides most classes, those that happen to stand out would win.
     """
     noise = sums.shape[1] * variances
     exists = _sums.posterior(evidence, np.full(len(evidence), _DOUBT))
@@ -206,9 +189,7 @@ def _share_of_noise(sums: Float, variances: Float, evidence: Float) -> Float:
 
 
 def _lengths(sums: Float, variances: Float, gains: Float, shares: Float) -> Float:
-    """Return lengths of class sums without what noise adds to them.
-
-    `gains` is what the square of each coordinate counts.
+    """Return lengths of class sums without what noise adds to them; `gains` is what the square of a coordinate counts.
 
     Noise is taken off only as far as lengths differ between classes by more than it makes them differ, and by a share
     for each class: else one without any record would be divided by next to nothing.

@@ -68,8 +68,7 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
 
     Notes
     -----
-    Memory and the model file hold n_tasks · n_classes · dim numbers of 8 bytes, and a prediction takes as many
-    multiplications; `ContinualPrototypes` needs neither more memory nor more time for more tasks.
+    Memory and time of predictions grow with the number of tasks; those of `ContinualPrototypes` do not.
 
     **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: for every task
     what the method of its head releases, at the full budget; all models in between may be published. Sensitivity: as
@@ -179,19 +178,13 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
 
 
 def normalised(coef: Float) -> Float:
-    """Return the weights of a head, of shape (n_classes, dim), centred over classes and of length √dim.
-
-    Weights of noise then give unit rows logits of variance 1, since such a cosine has a variance of 1/dim.
-    """
+    """Return the weights of a head, of shape (n_classes, dim), centred over classes and of length √dim."""
+    # Weights of noise then give unit rows logits of variance 1, since such a cosine has a variance of 1/dim.
     return math.sqrt(coef.shape[1]) * unit_directions(coef - coef.mean(axis=0)).astype(np.float64)
 
 
 def combined_scores(logits: Iterable[NDArray[Any]], allowed: NDArray[np.bool_], n_rows: int, scores: str) -> Float:
-    """Return the score of each class from the logits of all heads.
-
-    Each head has logits of shape (n_rows, n_allowed) for its classes in `allowed`, shape (n_classes, n_heads).
-    Exponentials of ``"normalised"`` logits are added up; else the ``"largest"`` logit counts.
-    """
+    """Return the score of each class from the logits of all heads, each for its classes in `allowed`."""
     combine = np.logaddexp if scores == "normalised" else np.maximum
     total = np.full((n_rows, len(allowed)), NEVER)
     for own, of_head in zip(allowed.T, logits, strict=True):

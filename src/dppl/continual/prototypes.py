@@ -137,7 +137,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
                 parameter="max_tasks",
             )
         _validate.positive_integer(max_tasks=self.max_tasks)
-        if self.max_tasks is not None and self.max_tasks > factors.MOST_TASKS:
+        if self.max_tasks > factors.MOST_TASKS:
             raise ParameterError(f"must be at most {factors.MOST_TASKS}; got {self.max_tasks}.", parameter="max_tasks")
         if self.tasks == "overlapping":
             raise ParameterError(
@@ -179,19 +179,16 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         if self.noise != "independent":
             self.released_ = before.totalled(task.allowed, measure("sums") / scale)
             variance = factors.prefix_variance(self.noise, task.number) * measure.noise_std("sums") ** 2 / scale**2
-            self._add_up(np.full(n_classes, variance))
-            return
-        sums = measure("sums", classes=task.allowed) / scale
-        # Rounding adds a twelfth of a step to the noise.
-        variance = float((measure.noise_std("sums") ** 2 + 1 / 12) / scale**2)
-        self.released_ = before.added(task.allowed, sums, variance)
-        if self.accumulate == "sum":
-            self._add_up(variance * np.maximum(self.released_.n_sums, 1))
+            variances = np.full(n_classes, variance)
         else:
-            self._set_model(*self.released_.weighted(variance))
-
-    def _add_up(self, variances: NDArray[np.float64]) -> None:
-        """Compute the model from sums over all tasks, whose noise has these variances."""
+            sums = measure("sums", classes=task.allowed) / scale
+            # Rounding adds a twelfth of a step to the noise.
+            variance = float((measure.noise_std("sums") ** 2 + 1 / 12) / scale**2)
+            self.released_ = before.added(task.allowed, sums, variance)
+            if self.accumulate != "sum":
+                self._set_model(*self.released_.weighted(variance))
+                return
+            variances = variance * np.maximum(self.released_.n_sums, 1)
         total = self.released_.total.copy()
         self._set_model(total, variances, evidence_of(total, variances))
 

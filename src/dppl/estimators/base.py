@@ -18,7 +18,6 @@ from sklearn.utils.validation import validate_data
 
 from dppl import _validate
 from dppl._metadata import ENCODER, columns_of, stated
-from dppl.engines import Engine
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.parameters import GROUPS, ROTATION, LatticeOptions, parameters, with_options
 from dppl.estimators.plan import Plan, Setting, Task
@@ -106,9 +105,9 @@ class EmbeddingClassifier(ReleasedClassifier):
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n_records, n_features)
-            Private embeddings, one row a record. Rows of NaN, infinity or only zeros are skipped with their labels,
-            silently; under replace-one they are rows of zeros, which count as records. A table in parts
-            (`dppl.io.read_parts`) is for methods that read records through sums alone.
+            Private embeddings, one row a record. Rows of NaN, infinity or only zeros are skipped silently; under
+            replace-one they are rows of zeros, which count as records. A table in parts (`dppl.io.read_parts`) is for
+            methods that read records through sums alone.
         y : array-like of shape (n_records,), default=None
             Private labels. None is for a table in parts, which holds its own.
         groups : array-like of shape (n_records,), default=None
@@ -143,7 +142,7 @@ class EmbeddingClassifier(ReleasedClassifier):
 
         `state` is what a stream keeps of its records between tasks, and private.
         """
-        self._forget()
+        forget(self)
         try:
             self.check_parameters()
             if self.budget.weakness:
@@ -152,7 +151,7 @@ class EmbeddingClassifier(ReleasedClassifier):
             with one_thread_each, np.errstate(all="ignore"):
                 # Plan: shapes, kinds, parameters and public values alone decide what is released, and what it costs.
                 private = private_data(X, y, groups, max_classes=self.max_classes_per_person)
-                plan = self._plan(private.n_features, private.engine, task, (X, y))
+                plan = self._plan(private.n_features, task, (X, y))
                 classes, task = plan.setting.classes, plan.setting.task
                 guarantee = plan.guarantee_on(X, groups)
                 queries = [one.measurement.query for one in plan.measurements.values()]
@@ -185,7 +184,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                 if ledger is not None and entry is not None:
                     ledger.finish(entry, model_sha256=sha256(self.to_bytes()).hexdigest())
         except BaseException:
-            self._forget()
+            forget(self)
             raise
         return self
 
@@ -214,21 +213,13 @@ class EmbeddingClassifier(ReleasedClassifier):
         with one_thread_each:
             return self._plan(n_features)
 
-    def _plan(
-        self,
-        n_features: int,
-        engine: Engine | None = None,
-        task: Task | None = None,
-        private: tuple[Any, Any] = (None, None),
-    ) -> Plan:
+    def _plan(self, n_features: int, task: Task | None = None, private: tuple[Any, Any] = (None, None)) -> Plan:
         """Plan a fit from parameters, public values and the width of rows; no public array may be a `private` one."""
         classes = reading.public_classes(self.classes)
-        public = (self.public or PublicData())._checked(n_features, classes, engine, private)
+        public = (self.public or PublicData())._checked(n_features, classes, private)
         if public.examples is not None and not self.starts_from_examples:
-            raise ParameterError(
-                f"public.examples is for methods that start from examples; {type(self).__name__} does not. Leave it "
-                "out, or use SoftmaxPrototypes."
-            )
+            what = f"public.examples is for methods that start from examples; {type(self).__name__} does not."
+            raise ParameterError(f"{what} Leave it out, or use SoftmaxPrototypes.")
         task = task or Task(None, np.arange(len(classes)))
         lattice = self._lattice(n_features, public.rows) if task.earlier is None else task.earlier.lattice_
         setting = Setting(n_features, classes, lattice, public, task)
@@ -268,12 +259,12 @@ class EmbeddingClassifier(ReleasedClassifier):
             ),
             fit_for_release=fit_for_release(self.random_state),
         )
-        given = {name: value for name, value in self.get_params(deep=False).items() if name != "public"}
+        given = self.get_params(deep=False)
+        del given["public"]
         return Plan(deepcopy(given), setting, paid, guarantee, self.whole_persons)
 
     def prepare(self, setting: Setting) -> Any:
         """Compute what both `measurements` and `learn` need of public values; it becomes `setting.prepared`."""
-        return None
 
     @abstractmethod
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
@@ -291,11 +282,6 @@ class EmbeddingClassifier(ReleasedClassifier):
             The public values that the fit knows.
         """
 
-    def _forget(self) -> None:
-        """Drop what an earlier fit left, so that a refit that fails leaves an unfitted model and not a mixture."""
-        for name in [name for name in vars(self) if name.endswith("_") or name == "_fitted_with"]:
-            delattr(self, name)
-
     def check_parameters(self) -> None:
         """Check parameters and budget against each other; ParameterError or BudgetError if they break a rule."""
         known = {*self._get_param_names(), *(one.name for one in fields(self))}
@@ -304,10 +290,8 @@ class EmbeddingClassifier(ReleasedClassifier):
             if hasattr(type(self), name) and name not in known and not name.endswith("_"):
                 raise ParameterError(f"{type(self).__name__} has no parameter {name}; delete that attribute.")
         if checked_budget(self.budget).is_zero and not self.starts_from_examples:
-            raise BudgetError(
-                f"{self.budget} lets nothing be released, so {type(self).__name__} has nothing to fit; "
-                "SoftmaxPrototypes makes a model of public examples alone of it."
-            )
+            what = f"{self.budget} lets nothing be released, so {type(self).__name__} has nothing to fit"
+            raise BudgetError(f"{what}; SoftmaxPrototypes makes a model of public examples alone of it.")
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
         _validate.one_of((*reading.UNKNOWN_LABELS, "strict"), unknown_labels=self.unknown_labels)
         if self.max_classes_per_person is not None:
@@ -354,10 +338,9 @@ class EmbeddingClassifier(ReleasedClassifier):
 class Classifier(EmbeddingClassifier):
     """A linear classifier that a new method learns from noisy answers alone.
 
-    A method implements two functions. ``measurements(setting)`` declares what it will ask of the private records, as a
-    dictionary of `dppl.kernel.Measurement`, from parameters and public values. ``learn(measure, setting)`` asks
-    ``measure(name, **released)``, which answers with noise, and sets `coef_` and, if it likes, `intercept_`. The
-    statement, the charge, the noise and the checks follow from the measurements; docs/own-method.md has an example.
+    ``measurements(setting)`` declares what it will ask of the private records, as a dictionary of
+    `dppl.kernel.Measurement`. ``learn(measure, setting)`` asks ``measure(name, **released)``, which answers with noise,
+    and sets `coef_` and, if it likes, `intercept_`. All else follows from the measurements (docs/own-method.md).
 
     Attributes
     ----------
@@ -394,6 +377,12 @@ class Classifier(EmbeddingClassifier):
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         return np.asarray(features.astype(np.float64) @ self.coef_.T + self.intercept_)
+
+
+def forget(estimator: BaseEstimator) -> None:
+    """Drop what an earlier fit left, so that a refit that fails leaves an unfitted model and not a mixture."""
+    for name in [name for name in vars(estimator) if name.endswith("_") or name == "_fitted_with"]:
+        delattr(estimator, name)
 
 
 def public_facts(X: Any) -> dict[str, Any]:

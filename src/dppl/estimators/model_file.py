@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,7 +66,8 @@ def to_bytes(model: EmbeddingClassifier) -> bytes:
         description["columns"] = model.columns_
     if model.examples_ is not None:
         description["examples"] = model.examples_.to_dict()
-    text = json.dumps(description, sort_keys=True, ensure_ascii=False, allow_nan=False, default=_python_scalar)
+    # Of what came in as parameters NumPy alone has `tolist`; anything else has no place in a file.
+    text = json.dumps(description, sort_keys=True, ensure_ascii=False, allow_nan=False, default=methodcaller("tolist"))
     return bytes(to_safetensors({name: np.ascontiguousarray(one) for name, one in tensors.items()}, {_KEY: text}))
 
 
@@ -80,10 +82,8 @@ def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
 
     Raises
     ------
-    FileNotFoundError
-        If there is no such file.
-    ModelFileError
-        If the file is damaged, was not written by dppl, or has another format than this version reads.
+    FileNotFoundError, ModelFileError
+        If there is no such file; if it is damaged, was not written by dppl, or has a format that this version lacks.
 
     Examples
     --------
@@ -162,7 +162,6 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     budget = budget_from_dict(fields["task_budget"]) if "task_budget" in fields else guarantee.budget
     model: EmbeddingClassifier = estimator(budget, classes, **parameters)
     model.check_parameters()
-    model._forget()
     model.classes_, model.lattice_, model.guarantee_ = classes, lattice, guarantee
     model.n_features_in_, model.encoder_ = lattice.n_features, fields["encoder"]
     model.columns_ = fields.get("columns", {})
@@ -200,12 +199,3 @@ def check_tensor(tensors: dict[str, NDArray[Any]], name: str, shape: tuple[int, 
     if tensor.shape != shape or tensor.dtype != kind or not np.isfinite(tensor).all():
         raise Misfit(f"its {name} do not fit its classes and lattice")
     return tensor
-
-
-def _python_scalar(value: Any) -> Any:
-    """Let JSON write NumPy scalars and arrays that came in as parameters."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} has no place in a model file")

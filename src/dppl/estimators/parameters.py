@@ -30,8 +30,7 @@ def parameters(kind: Kind) -> Kind:
     # The first class in the order of resolution that documents a name has the word.
     entries: dict[str, dict[str, str]] = {heading: {} for heading in _HEADINGS}
     for base in kind.__mro__:
-        doc = inspect.cleandoc(vars(base).get("__doc__") or "")
-        for section in _SECTIONS.split(doc)[1:]:
+        for section in _SECTIONS.split(inspect.cleandoc(vars(base).get("__doc__") or ""))[1:]:
             known = entries.get(section.partition("\n")[0], {})
             for entry in _ENTRY.finditer(section):
                 known.setdefault(entry[1], entry[0].rstrip())
@@ -106,8 +105,7 @@ class PersonsParameter:
     max_classes_per_person : int, default=None
         In how many classes a person counts at most, in a fit with ids of persons: the commonest. None is
         all for `SoftmaxPrototypes`, where their number costs nothing, and 1 elsewhere. More than 1 means more noise
-        there: by the square root of the number where classes are released separately (class
-        sums), and else by the number.
+        there: class sums by the square root of the number, selections by the number.
     """
 
     max_classes_per_person: int | None = None

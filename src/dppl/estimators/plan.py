@@ -38,7 +38,7 @@ _NOT_COVERED = (
     "other releases from records of the same persons, here or in other data sets, whose costs add up",
     "whether the fit stopped at an id that cannot be compared by value, or because the records changed meanwhile",
 )
-_RECORDS = "number of records"
+_RECORDS, _PERSONS = "number of records", "number of persons"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,16 +87,14 @@ class Plan:
     parameters: Mapping[str, Any]  # of the estimator, except for `public`, which is large
     setting: Setting  # the public values that the fit knows
     measurements: Mapping[str, Calibrated]  # what may be asked of the private records, with its noise
-    # What `fit` will guarantee, and what it costs; without what a table of private embeddings says of itself. With more
-    # than one class a person it holds only with ids of persons.
+    # Without what a table says of itself. With more than one class a person it holds only with ids of persons.
     guarantee: Guarantee
     whole_persons: bool  # whether persons enter with all of their records
 
     def guarantee_on(self, X: Any, groups: Any = None) -> Guarantee:
         """Return the guarantee on such private rows, with what their table says of how they were made.
 
-        Lattice rows of a map that does more than normalise are refused. With ids of persons (`groups`), which are not
-        looked into, it is for a person and not for a record.
+        With ids of persons (`groups`), which are not looked into, it is for a person and not for a record.
         """
         check_lattice(X, self.setting.n_features, "X")
         guarantee = self.guarantee
@@ -125,8 +123,7 @@ def seed_of(seed: int, task: int) -> int:
 def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: bool = False) -> Guarantee:
     """Return what a guarantee for single records says where rows are persons.
 
-    A person counts in `max_classes` at most; None is 1, or all if persons are `whole`: their records enter one by one
-    and weigh as much as one together. The guarantee must be for a record, under add-remove.
+    A person counts in `max_classes` at most; None is 1, or all if persons are `whole`.
     """
     if guarantee.adjacency != "add-remove":
         raise ParameterError(
@@ -146,9 +143,8 @@ def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: b
         rows = "as one record, of one class"
         if classes != "1":
             rows = f"as at most {classes} records, each of another class"
-    # Each person is one row, or one in each of several classes, and what counts rows says so.
-    counted = "number of persons" if whole or classes == "1" else "number of rows of persons"
-    releases = [replace(one, statistic=one.statistic.replace(_RECORDS, counted, 1)) for one in guarantee.releases]
+    # Each person is one row wherever rows are counted: only sums of single classes take several of a person.
+    releases = [replace(one, statistic=one.statistic.replace(_RECORDS, _PERSONS, 1)) for one in guarantee.releases]
     of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
     others = [text for text in guarantee.not_covered if not text.startswith(of_records)]
     return replace(

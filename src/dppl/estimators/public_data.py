@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl._metadata import ENCODER, LATTICE, check_encoder, stated
-from dppl.engines import Engine, InProcess
 from dppl.errors import InputError, ParameterError
-from dppl.kernel.lattice import Lattice, RowSource, TensorRows, iter_blocks, take_rows
+from dppl.kernel.lattice import Lattice, RowSource, TensorRows, iter_blocks
 from dppl.kernel.lattice.stream import is_tensor
 from dppl.kernel.reading import Codes, as_labels, as_rows, class_codes
-from dppl.kernel.records import once_each, pieces
 
 _EXAMPLE_ROWS = 4096
 _LONGEST_SHOWN = 4000
@@ -52,12 +50,12 @@ class ExamplesKept:
     texts: tuple[tuple[str, ...], ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a JSON-ready dictionary; `from_dict` reads it back."""
+        """Return the fields for JSON."""
         return {"counts": list(self.counts), "texts": self.texts and [list(texts) for texts in self.texts]}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any], n_classes: int) -> Self:
-        """Read what `to_dict` wrote; KeyError, TypeError or ValueError if these are not examples of so many classes."""
+        """Read what `to_dict` wrote; any error if these are not examples of so many classes."""
         counts, texts = fields["counts"], fields["texts"]
         numbers = all(type(count) is int and 0 <= count <= _MOST_EXAMPLES for count in counts)
         if fields.keys() != {"counts", "texts"} or not numbers or len(counts) != n_classes or not any(counts):
@@ -80,7 +78,6 @@ class PublicValues:
 
     rows: RowSource | None = None  # shape (n_public, n_features)
     examples: Examples | None = None
-    engine: Engine = field(default_factory=InProcess)  # where some of the rows are read, if they lie in files
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,11 +97,6 @@ class PublicData:
     example_classes : array-like of shape (n_examples,), default=None
         Their classes; a class may have several, or none. None is for a table that holds its labels.
 
-    Raises
-    ------
-    ParameterError
-        In a fit, if examples come without classes, or classes without examples.
-
     Notes
     -----
     **Privacy.** Unit: none. Relation: none. Released: these rows, as far as a method uses them. Sensitivity: none; they
@@ -122,38 +114,32 @@ class PublicData:
         given = [name for name in ("rows", "examples") if getattr(self, name) is not None]
         return f"PublicData({', '.join(f'{name}=...' for name in given)})"
 
-    def _checked(
-        self,
-        n_features: int,
-        classes: NDArray[Any],
-        engine: Engine | None = None,
-        private: tuple[Any, Any] = (None, None),
-    ) -> PublicValues:
-        """Return the public data of a fit, in which the `private` rows and labels have no place.
-
-        Rows of another width or encoder are refused, and examples without direction or class.
-        """
+    def _checked(self, n_features: int, classes: NDArray[Any], private: tuple[Any, Any] = (None, None)) -> PublicValues:
+        """Return the public data of a fit, in which the `private` rows and labels have no place."""
         X, y = private
         sources: dict[str, RowSource] = {}
-        for name, table in (("public.rows", self.rows), ("public.examples", self.examples)):
+        for name in ("rows", "examples"):
+            table, of_public = getattr(self, name), f"public.{name}"
             if table is None:
                 continue
-            refuse_private_as_public(X, table, name)
-            check_encoder(table, stated(X, ENCODER), name)
-            sources[name] = as_rows(table, name)
+            refuse_private_as_public(X, table, of_public)
+            check_encoder(table, stated(X, ENCODER), of_public)
+            sources[name] = as_rows(table, of_public)
             width = sources[name].shape[1]
             if width != n_features:
-                raise InputError(f"must have the {n_features} features of X; got {width} features.", parameter=name)
-            check_lattice(table, n_features, name)
-        table, labels, examples = self.examples, self.example_classes, None
-        if labels is None and table is not None:
-            labels = getattr(table, "y", None)
-        if (labels is None) != (table is None):
+                what = f"must have the {n_features} features of X; got {width} features."
+                raise InputError(what, parameter=of_public)
+            check_lattice(table, n_features, of_public)
+        labels = self.example_classes
+        if labels is None:
+            labels = getattr(self.examples, "y", None)
+        if (labels is None) != (self.examples is None):
             raise ParameterError("must be given with examples, and only then.", parameter="example_classes")
-        if table is not None:
+        examples = None
+        if labels is not None:
             refuse_private_as_public(y, labels, "public.example_classes")
-            examples = _examples(table, sources["public.examples"], labels, classes)
-        return PublicValues(sources.get("public.rows"), examples, engine or InProcess())
+            examples = _examples(self.examples, sources["examples"], labels, classes)
+        return PublicValues(sources.get("rows"), examples)
 
 
 def _examples(table: Any, source: RowSource, labels: Any, classes: NDArray[Any]) -> Examples:
@@ -188,10 +174,7 @@ def _check_texts(texts: Sequence[Any]) -> None:
 
 
 def check_lattice(X: Any, n_features: int, name: str) -> None:
-    """Refuse a table of lattice rows that are not directions of embeddings, because of a centre, pooling or rotation.
-
-    Others serve every fit: one with the map of the table takes them as they are, any other as directions.
-    """
+    """Refuse a table of lattice rows that a centre, pooling or rotation keeps from being directions of embeddings."""
     given = stated(X, LATTICE)
     if given is not None and given != (plain := Lattice(n_features).name()):
         raise InputError(
@@ -211,26 +194,3 @@ def refuse_private_as_public(X: Any, X_public: Any, name: str = "public.rows") -
     if same:
         what = "labels" if name.endswith("classes") else "rows"
         raise ParameterError(f"must be public data; got the private {what} themselves.", parameter=name)
-
-
-def public_rows_at(public: RowSource, indices: NDArray[np.int64], engine: Engine) -> NDArray[Any]:
-    """Return public rows as `take_rows` does; an engine reads the files that they lie in.
-
-    `indices` travel, so they must be public or released.
-    """
-    if not hasattr(public, "fragments") or any(fragment.path is None for fragment in public.fragments()):
-        return take_rows(public, indices)  # of rows in memory only these would have to travel
-    parts = pieces(public)
-    firsts = np.cumsum([0, *(piece.shape[0] for piece in parts)])
-    holders = np.searchsorted(firsts, indices, side="right") - 1
-    items = [(parts[one], indices[holders == one] - firsts[one]) for one in np.unique(holders).tolist()]
-    read = dict(once_each(engine, _rows_of_piece, items))
-    # By piece; the indices may go through them in any order.
-    by_piece = np.concatenate([read[place] for place in range(len(items))])
-    rows = np.empty_like(by_piece)
-    rows[np.argsort(holders, kind="stable")] = by_piece
-    return rows
-
-
-def _rows_of_piece(item: tuple[RowSource, NDArray[np.int64]]) -> NDArray[Any]:
-    return take_rows(*item)

@@ -38,11 +38,6 @@ class Entry:
         return kind
 
     @property
-    def starts_from_examples(self) -> bool:
-        """Whether its fit takes public examples of the classes."""
-        return self.load().starts_from_examples
-
-    @property
     def parameters(self) -> list[str]:
         """Names of its parameters, and of the options of those that are groups."""
         from dppl.estimators.parameters import with_options  # which NumPy comes with
@@ -80,8 +75,7 @@ BY_METHOD = {entry.method: entry for entry in ENTRIES if entry.method is not Non
 def method_for(budget: Budget, adjacency: Adjacency = "add-remove") -> str:
     """Return the method that is most accurate in most cases, among those that can spend `budget`.
 
-    It is ``"public"`` for pure DP, where Gaussian noise gives no guarantee; ``"mean"`` under replace-one; else
-    ``"softmax"``. The choice depends on nothing else, so it costs nothing.
+    The choice depends on nothing else, so it costs nothing.
 
     >>> from dppl import ZCDP, PureDP
     >>> method_for(ZCDP(0.5)), method_for(PureDP(1.0)), method_for(ZCDP(0.5), "replace-one")
@@ -92,8 +86,7 @@ def method_for(budget: Budget, adjacency: Adjacency = "add-remove") -> str:
 
     _validate.one_of(ADJACENCIES, adjacency=adjacency)
     pure = isinstance(budget, PureDP)
-    fitting = (method for method, one in BY_METHOD.items() if adjacency in one.adjacencies and (one.pure or not pure))
-    return next(fitting)
+    return next(method for method, one in BY_METHOD.items() if adjacency in one.adjacencies and one.pure >= pure)
 
 
 def estimator_of(method: str, budget: Budget, classes: Any, /, **options: Any) -> EmbeddingClassifier:

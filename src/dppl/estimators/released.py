@@ -150,8 +150,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         ----------
         X : array-like, torch tensor or table of shape (n, n_features), or table in parts
         unusable : {"error", "empty"}, default="error"
-            What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them None in an
-            array of objects.
+            As in `decision_function`; the empty label is None, in an array of objects.
         """
         codes = self._scores(X, unusable, _codes)
         return labels_of(codes, self.classes_, codes < 0, unusable)
@@ -165,27 +164,21 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n, n_features), or table in parts
-            Rows to classify; they cost nothing.
         shares : {"equal", "data"} or array-like of shape (n_classes,), default="equal"
             How frequent classes are among these rows: all alike, as `predict` has it; as in the data of the fit, as far
             as its noisy counts tell (`SoftmaxPrototypes` releases them); or public numbers in the order of `classes_`,
             which need not add up to 1.
         unusable : {"error", "empty"}, default="error"
-            What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them NaN.
+            As in `decision_function`.
 
         Returns
         -------
         ndarray of shape (n, n_classes)
             Columns in the order of `classes_`; rows sum to 1. For equal shares the largest belongs to the predicted
             class, up to rounding.
-
-        Raises
-        ------
-        InputError, ParameterError
-            As `decision_function`; also if `shares` are no frequencies, or the shares of the data were not released.
         """
         offsets = self._log_shares(shares)
-        return self._scores(X, unusable, partial(_probabilities, sharpness=self._sharpness(), offsets=offsets))
+        return self._scores(X, unusable, partial(_probabilities, self._sharpness(), offsets))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.
@@ -230,11 +223,10 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
     def _log_shares(self, shares: Shares) -> NDArray[np.float64]:
         """Return the logarithm of how frequent each class is; minus infinity for one that does not occur."""
         check_is_fitted(self, self._RELEASED)
+        given: Any = shares
         if isinstance(shares, str):
             _validate.one_of(("equal", "data"), shares=shares)
-            given: Any = np.ones(len(self.classes_)) if shares == "equal" else self.shares_
-        else:
-            given = shares
+            given = np.ones(len(self.classes_)) if shares == "equal" else self.shares_
         if given is None:
             raise ParameterError(
                 "'data' needs noisy counts of the classes, and this model released none; give public frequencies, one "
@@ -299,7 +291,7 @@ def _codes(scores: NDArray[np.float64]) -> NDArray[np.int32]:
     return np.where(np.isnan(scores[:, 0]), -1, scores.argmax(axis=1)).astype(np.int32)
 
 
-def _probabilities(scores: NDArray[np.float64], sharpness: float, offsets: NDArray[np.float64]) -> NDArray[np.float64]:
+def _probabilities(sharpness: float, offsets: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(softmax(sharpness * scores + offsets, axis=1))
 
 

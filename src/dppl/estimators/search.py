@@ -17,12 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 from dppl import _validate
 from dppl._progress import hidden
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
-from dppl.estimators.base import EmbeddingClassifier, as_json, charge, charged, public_facts
+from dppl.estimators.base import EmbeddingClassifier, as_json, charge, charged, forget, public_facts
 from dppl.estimators.parameters import parameters, with_options
 from dppl.estimators.released import Reported
 from dppl.kernel import reading
 from dppl.kernel.lattice.threads import one_thread_each
-from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
+from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
 from dppl.kernel.privacy import ZCDP, ApproxDP, Guarantee, Release
 from dppl.kernel.privacy.accounting import rho_per_run_within
 from dppl.kernel.privacy.budgets import checked_budget
@@ -137,8 +137,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             and is in one part of the data, and scores count persons. The ledger needs an account in approximate DP with
             ``accounting="renyi"``.
         """
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)  # a search that fails must not leave the model of an earlier one
+        forget(self)
         budget, candidates = self._checked()
         if budget.weakness:
             warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
@@ -163,9 +162,9 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             private.check(needs_rows=True, strict=False, classes=classes)
             facts = public_facts(X)
             guarantee = self._guarantee(promises, budget, rho, scoring)
-            parameters = self.estimator.get_params(deep=False).items()
+            given = self.estimator.get_params(deep=False)
             recorded = {
-                "estimator": {name: one for name, one in parameters if name not in _FIXED},
+                "estimator": {name: given[name] for name in given.keys() - set(_FIXED)},
                 "candidates": [as_json(one) for one in candidates],
                 "mean_runs": int(self.mean_runs),
                 "scoring": self.scoring,
@@ -207,9 +206,8 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _checked(self) -> tuple[ApproxDP, list[dict[str, Any]]]:
         if not isinstance(self.estimator, EmbeddingClassifier):
-            raise ParameterError(
-                f"estimator must be a dppl classifier of embeddings; got {type(self.estimator).__name__}."
-            )
+            got = type(self.estimator).__name__
+            raise ParameterError(f"estimator must be a dppl classifier of embeddings; got {got}.")
         if self.estimator.max_classes_per_person not in (None, 1) or self.estimator.unknown_labels == "strict":
             raise ParameterError(
                 "estimator must count a person in one class and leave unusable records out; set max_classes_per_person "
@@ -217,10 +215,8 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             )
         budget = checked_budget(self.estimator.budget)
         if not isinstance(budget, ApproxDP):
-            raise BudgetError(
-                f"a search is accounted in Rényi divergences, which end in approximate DP; got {budget!r}. Give the "
-                "estimator ApproxDP(epsilon, delta), for the whole search."
-            )
+            what = f"a search is accounted in Rényi divergences, which end in approximate DP; got {budget!r}"
+            raise BudgetError(f"{what}. Give the estimator ApproxDP(epsilon, delta), for the whole search.")
         from sklearn.model_selection import ParameterGrid  # here, because loading a model needs none of it
 
         candidates = list(ParameterGrid(self.parameters))
@@ -229,34 +225,28 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         known = with_options(self.estimator._get_param_names())
         for name in {name for candidate in candidates for name in candidate}:
             if name not in known or name in _FIXED:
-                raise ParameterError(
-                    f"parameters may name parameters of {type(self.estimator).__name__} but {', '.join(_FIXED)}; got "
-                    f"{name!r}."
-                )
+                what = f"parameters may name parameters of {type(self.estimator).__name__} but {', '.join(_FIXED)}"
+                raise ParameterError(f"{what}; got {name!r}.")
         _validate.open_unit(validation_share=self.validation_share)
         _validate.one_of(SCORINGS, scoring=self.scoring)
         return budget, candidates
 
     def _guarantee(self, inner: list[Guarantee], budget: ApproxDP, rho: float, scoring: Calibrated) -> Guarantee:
+        share, noise = probability(self.validation_share), scoring.mechanism
         release = Release(
             mechanism="repeat-and-select mechanism (a geometric number of runs)",
             statistic=f"best of {len(inner)} candidates of {type(self.estimator).__name__} in held-out {self.scoring}",
-            sensitivity=float(scoring.mechanism.squared_sensitivity) ** 0.5,
+            sensitivity=float(noise.squared_sensitivity) ** 0.5,
             norm="L2",
-            parameters={
-                "noise_std_of_score": scoring.mechanism.noise_std,
-                "validation_share": probability(self.validation_share),
-            },
+            parameters={"noise_std_of_score": noise.noise_std, "validation_share": share},
             cost={"rho_per_run": rho, "mean_runs": float(self.mean_runs)},
         )
         # Any candidate may be released, so the promise is what all of them make.
         public = dict.fromkeys(text for one in inner for text in one.public_inputs)
         uncovered = dict.fromkeys(text for one in inner for text in one.not_covered if text != TUNED_ELSEWHERE)
-        return Guarantee(
+        return replace(
+            inner[0],
             budget=budget,
-            adjacency=self.estimator.adjacency,
-            neighbours=inner[0].neighbours,
-            unit=inner[0].unit,
             releases=(release,),
             public_inputs=(*public, "the candidates of the search"),
             not_covered=(
@@ -265,6 +255,5 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 "after it (the model, the ledger)",
                 *uncovered,
             ),
-            fit_for_release=fit_for_release(self.random_state),
             exact=all(one.exact for one in inner),
         )

@@ -62,14 +62,13 @@ def calibrated(
     another class, noise and entries are for all of them (`composition.budget_of_one`).
     """
     priced = {name: one for name, one in declared.items() if not one.query.is_public(relation)}
-    per_class = all(one.query.per_class for one in priced.values())
     if n_rows > 1:
-        if any(getattr(one.query, "sampling_rate", 1) < 1 for one in priced.values()):
-            # What sums over samples cost several rows is not known.
-            name = "max_classes_per_person"
-            raise ParameterError(f"must be 1 with sampling_rate below 1; got {n_rows}.", parameter=name)
         selects = all(one.query.selects for one in priced.values())
-        budget = budget_of_one(budget, n_rows, per_class=per_class, selects=selects)
+        if not selects and not all(one.query.per_class for one in priced.values()):
+            raise ParameterError(
+                f"must be 1, since not every sum is of one class; got {n_rows}.", parameter="max_classes_per_person"
+            )
+        budget = budget_of_one(budget, n_rows, selects=selects)
     shares: dict[str, Budget] = dict.fromkeys(priced, budget)
     if len(priced) > 1:
         shares = dict(zip(priced, split(budget, [one.percent for one in priced.values()]), strict=True))
@@ -80,7 +79,7 @@ def calibrated(
             continue
         mechanism = one.query.mechanism(shares[name], one.times, relation)
         entry = mechanism.describe(one.statistic or one.query.statistic)
-        paid[name] = Calibrated(one, mechanism, entry if n_rows == 1 else entry.for_rows(n_rows, per_class=per_class))
+        paid[name] = Calibrated(one, mechanism, entry if n_rows == 1 else entry.for_rows(n_rows))
     return paid
 
 

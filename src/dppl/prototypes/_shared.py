@@ -28,10 +28,7 @@ def unit_directions(prototypes: NDArray[Any]) -> NDArray[np.float32]:
 def cosine_sharpness(prototypes: NDArray[Any], variances: NDArray[Any] | float = 0.0) -> float:
     """Return what turns cosines with prototypes into logits, from released values alone; greater than 0.
 
-    `variances` are of the noise of each coordinate, 0 where it is not known.
-
-    Prototypes that point in similar directions differ little in their cosines with any row, so the factor grows as they
-    come closer; it shrinks with the share of noise in them.
+    It grows as prototypes come closer, whose cosines with a row differ little then, and shrinks with their noise.
     """
     wide = np.asarray(prototypes, np.float64)
     squared = np.square(wide).sum(axis=1)

@@ -1,8 +1,7 @@
-"""The arithmetic of softmax prototypes that no private record enters: public axes and post-processing of releases.
+"""The arithmetic of softmax prototypes that no private record enters: of public rows and examples, and of releases.
 
-Everything here is a function of public rows and examples, of the budget and of released values. Rows are in units of
-unit-norm features and along the public axes, the eigenvectors of the public covariance. The constants are universal:
-they were chosen on embeddings of three public data sets, over budgets of mu from 0.05 to 64.
+Rows are in units of unit-norm features and along the public axes, the eigenvectors of the public covariance. Constants
+were chosen on embeddings of three public data sets, over budgets of mu from 0.05 to 64.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ Float = NDArray[np.float64]
 
 # With 12 to 30 gradients accuracy is the same within its error; fewer fit less at large budgets.
 STEPS = 16
-# While nothing is fitted, every residual is longer than this, and a shorter one loses signal and noise alike. Later
-# residuals of fitted records are shorter and go unclipped against half of the noise that clipping at 1 would need.
+# While nothing is fitted, all residuals are longer, and a shorter clip loses signal and noise alike. Later residuals
+# of fitted records are shorter and go unclipped against half of the noise that clipping at 1 would need.
 CLIP = 0.5
 # Share of a step's velocity that the next one keeps.
 _MOMENTUM = 0.5
@@ -118,8 +117,7 @@ class ClassSizes:
 
     total: float  # number of records, at least two a class
     sizes: Float  # shape (n_classes,); not below 0
-    # what a class counts at least where sizes are divided by: the noise, or the mean size if that is smaller
-    least: float
+    least: float  # what a class counts at least in a divisor: the noise, or the mean size if that is smaller
     noise_std: float  # standard deviation of the noise that is left in sizes
     shares: Float  # shape (n_classes,); above 0 and of sum 1
 
@@ -141,26 +139,21 @@ class ClassSizes:
         return np.asarray(self.shares.min() / self.shares)
 
     def mean_weights(self, noise_std: float) -> Float:
-        """Return weights from 0 to 1 of each class's records in a mean.
+        """Return weights from 0 to 1 of each class's records in a mean whose noise has the length `noise_std`.
 
-        `noise_std` is the length of the noise in the sum of weighted unit rows.
-
-        A class weighs up to a limit, which is as low as the noise stays below a share of the sum: the smallest class,
-        so that all weigh alike, if that is enough; and no limit if nothing is.
+        A class weighs up to a limit, as low as the noise stays below a share of the sum.
         """
         shares = np.sort(self.shares)
         needed = noise_std / (_BALANCE * self.total)
         # Cut to t, shares add up to the least of these lines in t: the k smallest whole, and t for each of the rest.
+        # The limit is the smallest class, so that all weigh alike, if that is enough.
         rest = np.arange(len(shares), 0, -1)
         most = max(shares[0], float(((needed - np.cumsum(shares) + shares) / rest).max()))
         return np.asarray(np.minimum(1.0, most / self.shares))
 
 
 def shrunken_mean(total: Float, weight: float, center: Float, noise_std: float) -> Float:
-    """Return the mean of unit rows from their noisy weighted sum, drawn to a public one (James and Stein 1961).
-
-    `weight` is the sum of the weights; `noise_std` is in each coordinate of `total`.
-    """
+    """Return the mean of unit rows from their noisy weighted sum, drawn to a public one (James and Stein 1961)."""
     away = total - weight * center
     trust = max(0.0, 1 - len(away) * noise_std**2 / max(float(away @ away), 1e-300))
     mean = center + trust * away / weight
@@ -168,32 +161,25 @@ def shrunken_mean(total: Float, weight: float, center: Float, noise_std: float) 
 
 
 def intercepts(shortfalls: Float, noise_std: float, sizes: ClassSizes, mean_weights: Float) -> Float:
-    r"""Return intercepts with which classes that weigh alike are predicted equally often, as far as noise shows it.
+    """Return intercepts with which classes that weigh alike are predicted equally often, as far as noise shows it.
 
-    `shortfalls` are noisy sums of 1/C - p over records, where records of a class weigh `ClassSizes.balancing`, with
-    `noise_std` in each; `mean_weights` is what a record of each class weighed in the released mean.
-
-    Divided by the records that each class then weighs, shortfalls are minus the gradient of the balanced softmax loss
-    in the intercepts: 1 minus C times the share of predictions. They are believed as far as their squared length is
-    beyond their noise's (James and Stein 1961, with more caution). Where the mean of two classes could not be
-    balanced, the boundary passes through the one that it leans to, which is predicted too seldom. That side is expected
-    before any noise, so it is believed earlier, and the other later.
+    Noisy sums of 1/C - p over balanced records are minus the gradient of the balanced softmax loss in the intercepts.
+    They are believed as far as their squared length is beyond the noise's (James and Stein 1961, with more caution).
     """
     freedom = len(shortfalls) - 1
     shortfalls = shortfalls - shortfalls.mean()
     limit = freedom + _SURPRISE * math.sqrt(2 * freedom)
     lean = sizes.shares * mean_weights
     if len(lean) == 2 and not math.isclose(*lean):
+        # The boundary passes through the class that the mean leans to, which is then predicted too seldom: that is
+        # expected before any noise.
         limit = _EXPECTED_SIDE if shortfalls[lean.argmax()] > 0 else _OTHER_SIDE
     trust = max(0.0, 1 - limit * noise_std**2 / max(float(shortfalls @ shortfalls), 1e-300))
     return np.asarray(_INTERCEPT_STEP * trust * shortfalls / (sizes.total * sizes.shares.min()))
 
 
 class Ascent:
-    """Weights of a softmax that follow noisy sums of clipped gradients, from zero and with momentum.
-
-    `spectrum` is the public second moment of the features, of sum 1; `noise_std` is in each entry of a gradient.
-    """
+    """Weights of a softmax that follow noisy sums of clipped gradients, from zero and with momentum."""
 
     def __init__(self, sizes: ClassSizes, spectrum: Float, noise_std: float) -> None:
         n_classes = len(sizes.sizes)
@@ -232,12 +218,8 @@ class Ascent:
 def axis_filter(path: Float, variance: float, spectrum: Float) -> Float:
     """Return a factor for each axis by which sums of gradients are best believed, 1 at most.
 
-    `path` has shape (n_classes, dim), with noise of `variance` in each entry.
-
     Differences between classes are taken for Gaussian, with variances that follow a power of the public spectrum, plus
-    the noise. The factors are the roots of Wiener's, averaged over powers and scales by their marginal likelihood; a
-    unit of the power costs as much as it adds for free, the logarithm of the number of axes. Where the spectrum is
-    flat, all factors are 1.
+    noise of `variance`. Factors are the roots of Wiener's, averaged over powers and scales by marginal likelihood.
     """
     freedom, dim = len(path) - 1, path.shape[1]
     energy = np.square(path - path.mean(axis=0)).sum(axis=0) / variance
@@ -245,6 +227,7 @@ def axis_filter(path: Float, variance: float, spectrum: Float) -> Float:
     # In units of the noise, which is the 1; of shape (n_exponents, n_scales, dim).
     total = 1 + _SCALES[:, None] * powers * (dim / powers.sum(axis=-1, keepdims=True))
     evidence = -0.5 * (freedom * np.log(total) + energy / total).sum(axis=-1)
+    # A unit of the power costs as much as it adds for free.
     evidence -= 2 * math.log(dim) * _EXPONENTS[:, None]
     likelihood = np.exp(evidence - evidence.max())
     factors = np.tensordot(likelihood, 1 - 1 / total, axes=2)
@@ -297,23 +280,18 @@ class Trust:
     """What released values say of the examples."""
 
     all_right: float  # probability that the examples of all classes are right, times the share of classes that have any
-    # shape (n_classes,); what is left of the probability that its examples are right; 0 for classes without any
-    right: Float
+    right: Float  # shape (n_classes,); what is left of the probability that its examples are right
 
     @classmethod
     def of(
         cls, agreement: Float, noise_std: Float, spread: Float, known: NDArray[np.bool_], hits: tuple[float, float]
     ) -> Self:
-        r"""Weigh three hypotheses on the examples: none is right, each is with probability 1/2, all are.
+        """Weigh three hypotheses on the examples: none is right, each is with probability 1/2, all are.
 
-        `agreement` has each class's noisy gradient in a row, and each class's examples, a record, in a column;
-        `noise_std` is of each row, `spread` the relative standard deviation of the class sizes that rows were
-        divided by. `hits` is the noisy share of records, of classes with examples, whose own class the examples rank
-        first, and the standard deviation of its noise.
-
-        Examples of *other* classes show how wrong ones agree with a gradient, so there is no threshold; this is the
-        two-groups model of large-scale testing (Efron 2008, DOI 10.1214/07-STS236) with an empirical null. Right ones
-        agree better by an unknown shift.
+        `agreement` has each class's noisy gradient in a row and each class's examples in a column; `spread` is the
+        relative deviation of the class sizes that rows were divided by. `hits` is the noisy share of records that the
+        examples rank first, and its deviation. Examples of *other* classes show how wrong ones agree, as in the
+        two-groups model of large-scale testing with an empirical null (Efron 2008, DOI 10.1214/07-STS236).
         """
         # The null: mean and variance, without the noise, of a class's agreement with examples of others.
         others = known & ~np.eye(len(known), dtype=bool)
@@ -353,11 +331,7 @@ def _log_normal(x: Float | float, mean: Float | float, variance: Float | float) 
 class GuidedAscent(Ascent):
     """An ascent that starts, after a few gradients from zero, from the examples' classifier, as far as that is right.
 
-    `hits` is the noisy number of records whose own class the examples rank first, with noise of `hits_std`.
-
-    The start of a class is the shorter, the more of its gradients is signal, for records say more than examples then.
-    What is learned from records is weighed the less, the more of it is noise, if all examples are right, for it can
-    only spoil them then. From there on examples are records without noise.
+    From there on examples are records without noise.
     """
 
     def __init__(
@@ -401,7 +375,11 @@ class GuidedAscent(Ascent):
         return Trust.of(agreement, noise_std, sizes.noise_std / records, self._examples.known, self._hits)
 
     def _set_start(self, trust: Trust) -> None:
-        """Settle what the weights start from, and how much is added to it of what records say."""
+        """Settle what the weights start from, and how much is added to it of what records say.
+
+        The more of its gradients is signal, the shorter a class's start: records say more than examples then. The more
+        is noise, the less records weigh if all examples are right, which they can only spoil.
+        """
         # The share of signal in all gradients of classes of these sizes, and of the mean size, if all are clipped.
         sizes = np.append(self._sizes.total * self._sizes.shares, self._class_size)
         ratio = STEPS * (CLIP * sizes) ** 2 / (self._noise_std**2 * self.weights.shape[1])

@@ -30,8 +30,6 @@ class MeanPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
 
     Parameters
     ----------
-    classes : array-like of shape (n_classes,), default=None
-        Public list of classes. A class without records gets a prototype of pure noise.
     adjacency : {"add-remove", "replace-one"}, default="add-remove"
         ``"replace-one"`` reproduces DPPL-AAAI eq. (1): noisy means, twice the sensitivity, and class sizes taken as
         public.
@@ -57,15 +55,6 @@ class MeanPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
     .. [1] Wahdany, Jagielski, Dziedzic, Boenisch, DPPL-AAAI (AAAI 2025), eq. (1), and DPPL-v1 (arXiv:2406.08039),
        section 4.1.
     .. [2] Dong, Roth, Su (2022), Gaussian differential privacy, arXiv:1905.02383v3.
-
-    Examples
-    --------
-    >>> from dppl import ApproxDP, MeanPrototypes
-    >>> from dppl.io import load_sample
-    >>> sample = load_sample()
-    >>> model = MeanPrototypes(ApproxDP(1, 1e-6), classes=sample.classes).fit(sample.X, sample.y)
-    >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
-    True
     """
 
     prototypes_: NDArray[np.float64] = field(init=False)
@@ -111,7 +100,6 @@ class MeanPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
         return features.astype(np.float64) @ unit_directions(self.prototypes_).T
 
     def _sharpness(self) -> float:
-        # Under replace-one sums are divided by sizes that are not kept, so their noise is not known.
-        known = self.adjacency == "add-remove"
-        variance = noise_variance(self.guarantee_, float(self.lattice_.scale)) if known else 0.0
-        return cosine_sharpness(self.prototypes_, variance)
+        if self.adjacency == "replace-one":  # sums are divided by sizes that are not kept, so their noise is not known
+            return cosine_sharpness(self.prototypes_)
+        return cosine_sharpness(self.prototypes_, noise_variance(self.guarantee_, self.lattice_.scale))

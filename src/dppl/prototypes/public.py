@@ -14,9 +14,8 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit
 from dppl.estimators.parameters import LatticeParameter, PersonsParameter, parameters
 from dppl.estimators.plan import Setting
-from dppl.estimators.public_data import PublicValues, public_rows_at
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice import Lattice, RowSource, take_rows
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.selection import Selection
 from dppl.prototypes._shared import cosine_sharpness, unit_directions
@@ -39,8 +38,6 @@ class PublicPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
     budget : GaussianDP, ZCDP, ApproxDP or PureDP, default=None
         What the whole fit may spend. Of ZCDP(rho) a selection uses epsilon = sqrt(8·rho), of GaussianDP(mu)
         epsilon = 2·log(Phi(mu/2)/Phi(-mu/2)).
-    classes : array-like of shape (n_classes,), default=None
-        Public list of classes. A class without records gets a uniform draw.
     n_prototypes : int, default=1
         Rows per class (the papers' K).
     clip : "auto" or (float, float), default="auto"
@@ -109,14 +106,14 @@ class PublicPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
 
     def prepare(self, setting: Setting) -> tuple[float, float]:
         """Return the bounds of similarities: the parameter's own, or what public rows say."""
-        public = setting.public
-        if public.rows is None:
+        public = setting.public.rows
+        if public is None:
             raise ParameterError(
                 "is required: PublicPrototypes selects among public rows. It is the default under pure DP. "
                 "With epsilon and delta the default is SoftmaxPrototypes, which needs none.",
                 parameter="public",
             )
-        n_public, least = public.rows.shape[0], self.n_prototypes
+        n_public, least = public.shape[0], self.n_prototypes
         if n_public < least:
             raise InputError(f"public.rows must be at least {least}, to select as many for a class; got {n_public}.")
         low, high = _auto_clip(public, setting.lattice) if isinstance(self.clip, str) else self.clip
@@ -135,9 +132,8 @@ class PublicPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
         self.public_indices_ = measure("rows", public=public)
         ids = getattr(public, "ids", None)
         self.public_ids_ = None if ids is None else np.array(ids, object)[self.public_indices_]
-        rows = public_rows_at(public, self.public_indices_.ravel(), setting.public.engine)
-        dim = setting.lattice.dim
-        self.prototypes_ = setting.lattice.transform(rows).reshape(*self.public_indices_.shape, dim)
+        rows = setting.lattice.transform(take_rows(public, self.public_indices_.ravel()))
+        self.prototypes_ = rows.reshape(*self.public_indices_.shape, -1)
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
         shape = len(self.classes_), self.n_prototypes
@@ -163,18 +159,14 @@ class PublicPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
         return cosine_sharpness(unit_directions(self.prototypes_).mean(axis=1))
 
 
-def _auto_clip(public: PublicValues, lattice: Lattice) -> tuple[float, float]:
-    """Return bounds on 1 + cosine from similarities among public rows, which cost nothing.
-
-    Below the median of all pairs a similarity says "unrelated"; hardly a pair lies above the upper quantile. Between
-    them a record can say the most per unit of sensitivity.
-    """
-    assert public.rows is not None
-    n = public.rows.shape[0]
+def _auto_clip(public: RowSource, lattice: Lattice) -> tuple[float, float]:
+    """Return bounds on 1 + cosine from similarities among public rows, which cost nothing."""
+    # Below the median a similarity says "unrelated"; hardly a pair lies above the upper quantile. Between them a record
+    # can say the most per unit of sensitivity.
+    n = public.shape[0]
     looked_at = np.linspace(0, n - 1, min(n, _CLIP_ROWS)).astype(np.int64)
-    rows = public_rows_at(public.rows, looked_at, public.engine)
     # Of the lattice rows: these are the same whether a table holds embeddings or their lattice rows.
-    features = Lattice(lattice.dim).features(lattice.transform(rows))
+    features = Lattice(lattice.dim).features(lattice.transform(take_rows(public, looked_at)))
     features = features[features.any(axis=1)]
     similarities = (features @ features.T)[np.triu_indices(len(features), 1)]
     if similarities.size:

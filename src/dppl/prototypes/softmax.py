@@ -42,8 +42,8 @@ class SoftmaxPrototypes(PersonsParameter, Classifier):
     Released are, in this order, the number of records, the class counts, a weighted sum of rows, sixteen sums of
     clipped gradients of the softmax loss on rows minus their mean, and how much less often than others each class is
     predicted. The softmax of the fit has the logarithms of class shares as offsets, and predictions have none, so
-    the weights aim at balanced classes; intercepts from the last release move the boundary where they miss. Steps are
-    as long as the noise allows; public rows tell along which axes it may be taken out.
+    the weights aim at balanced classes; intercepts from the last release move the boundary where they miss. Public rows
+    tell along which axes noise may be taken out.
 
     Public examples of the classes (of `public`; a description is one) are worth most where budgets are small and
     classes rare. The fit starts from a classifier of them as far as the first gradients, and a noisy count of the
@@ -111,12 +111,9 @@ class SoftmaxPrototypes(PersonsParameter, Classifier):
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare the twenty statistics, and with examples the number of records that these classify rightly."""
         examples, n_classes = setting.public.examples, setting.n_classes
-        if self.budget.is_zero and examples is None:
-            raise BudgetError(
-                "a budget of mu = 0 releases nothing from private records; give public examples of the classes for a "
-                "model of them alone."
-            )
         if self.budget.is_zero:
+            if examples is None:
+                raise BudgetError("a budget of mu = 0 releases nothing; give public examples of the classes instead.")
             return {}
         lattice = setting.prepared.lattice()  # of the rows which are summed, whose norm no centre changes
         # More for the first three bought nothing.

@@ -121,12 +121,12 @@ def split(budget: Budget, shares: Sequence[float]) -> list[GaussianDP]:
     return [GaussianDP(root_below(squared_mu * share / sum(exact))) for share in exact]
 
 
-def budget_of_one(budget: Budget, n_rows: int, *, per_class: bool, selects: bool = False) -> Budget:
+def budget_of_one(budget: Budget, n_rows: int, *, selects: bool) -> Budget:
     """Return what a fit on single rows may spend, so that `n_rows` rows together cost no more than `budget`.
 
     It is in the notion of `budget`; of approximate DP, what it allows in Gaussian DP, or in pure DP to selections. The
-    rows are in different classes. `per_class` says that what is released of a class follows from the rows of that class
-    alone, with its own noise; `selects`, that all releases are selections, whose costs add up in pure DP.
+    rows are in different classes. Either all releases are selections, whose costs add up in pure DP (`selects`), or
+    what is released of a class follows from the rows of that class alone, with its own noise.
 
     Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.14 (groups) and Corollary 3.3 (composition).
     Bun and Steinke (2016), arXiv:1605.02065v1, Proposition 1.9 (groups) and Lemma 1.7 (composition).
@@ -135,7 +135,7 @@ def budget_of_one(budget: Budget, n_rows: int, *, per_class: bool, selects: bool
         return budget
     if isinstance(budget, PureDP) or (selects and isinstance(budget, ApproxDP)):
         return PureDP(below(Fraction(as_typed(budget.epsilon)) / n_rows))
-    squared = _HEAD_ROOM * (n_rows if per_class else n_rows**2)
+    squared = _HEAD_ROOM * (n_rows**2 if selects else n_rows)
     if isinstance(budget, ZCDP):
         return ZCDP(below(Fraction(as_typed(budget.rho)) / squared))
     return GaussianDP(root_below(Fraction(budget.gaussian_allowance().mu) ** 2 / squared))

@@ -104,20 +104,13 @@ class Release:
         cost = cost_of_gaussian(times * Fraction(self.cost["mu"]) ** 2)
         return replace(self, times=times * self.times, cost=cost)
 
-    def for_rows(self, n_rows: int, *, per_class: bool) -> Release:
-        """Return the entry for a person of so many rows, from the one for single rows.
-
-        Parameters
-        ----------
-        n_rows : int
-        per_class : bool
-            Whether what is released of a class follows from the rows of that class alone, with its own noise.
-        """
+    def for_rows(self, n_rows: int) -> Release:
+        """Return the entry for a person of so many rows, each of another class, from the one for single rows."""
         names = set(self.cost)
         if names == {"mu", "rho"}:
-            squared = n_rows if per_class else n_rows**2
-            cost = cost_of_gaussian(squared * Fraction(self.cost["mu"]) ** 2)
-            return replace(self, sensitivity=math.sqrt(squared) * self.sensitivity, cost=cost)
+            # Sums of different classes have their own noise, so squares add up.
+            cost = cost_of_gaussian(n_rows * Fraction(self.cost["mu"]) ** 2)
+            return replace(self, sensitivity=math.sqrt(n_rows) * self.sensitivity, cost=cost)
         if names != {"epsilon", "mu", "rho"}:
             raise BudgetError(f"costs of {self.mechanism} to several rows together are not known.")
         # Selections for several classes, or several steps of one selection: the ranges add up.

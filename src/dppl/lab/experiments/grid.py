@@ -188,7 +188,7 @@ class _Method(BaseModel):
                     f"{where}: {name} has no parameter {parameter!r} to set; it has "
                     f"{', '.join(method.parameters) or 'none'}."
                 )
-        takes_examples = entry is not None and entry.starts_from_examples
+        takes_examples = entry is not None and entry.load().starts_from_examples
         used = [one is not None and one.used for one in self.examples]
         # Each rule with what breaks it; the error names the first.
         rules = {
