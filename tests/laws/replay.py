@@ -75,7 +75,8 @@ def stated_times(mechanisms, guarantee, growth=1):
     """Return how often the entry of each mechanism says that it is used, after comparing entries with uses."""
 
     def cost_of(one):
-        return one.cost if growth == 1 else cost_of_gaussian(growth * Fraction(one.cost["mu"]) ** 2)
+        cost = cost_of_gaussian(one.squared_sensitivity / Fraction(one.noise_std) ** 2)
+        return cost if growth == 1 else cost_of_gaussian(growth * Fraction(cost["mu"]) ** 2)
 
     if any(release.mechanism.startswith("CoinPress") for release in guarantee.releases):
         return dict.fromkeys(mechanisms, 1)  # one entry for all steps; its cost is compared with theirs

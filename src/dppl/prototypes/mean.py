@@ -100,6 +100,7 @@ class MeanPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
         return features.astype(np.float64) @ unit_directions(self.prototypes_).T
 
     def _sharpness(self) -> float:
-        if self.adjacency == "replace-one":  # sums are divided by sizes that are not kept, so their noise is not known
-            return cosine_sharpness(self.prototypes_)
-        return cosine_sharpness(self.prototypes_, noise_variance(self.guarantee_, self.lattice_.scale))
+        # Under replace-one sums are divided by sizes that are not kept, so their noise is not known.
+        known = self.adjacency == "add-remove"
+        variance = noise_variance(self.guarantee_, self.lattice_.scale) if known else 0.0
+        return cosine_sharpness(self.prototypes_, variance)
