@@ -16,7 +16,7 @@ BUDGET = {
     "finetune": 1798,
     "io": 3070,
     "kernel": 6242,
-    "lab": 4813,
+    "lab": 4818,
     "planning": 468,
     "prototypes": 1082,
     "serve": 869,

@@ -111,8 +111,8 @@ def test_its_model_is_served(trained, cli):
     for name, label in labels.items():
         prepared, reason = served.prepare(Path("new", name).read_bytes(), 100)
         (row,) = served.encoder.encode_prepared([prepared])
-        found = served.prediction(row, 1, 3, True)
-        assert (reason, found.label, found.nearest) == (None, label, [])
+        found = served.prediction(row, 1, True)
+        assert (reason, found.label) == (None, label)
         assert sum(found.probabilities) == pytest.approx(1)
     with pytest.raises(ParameterError, match="embeddings_only is not for a model of `dppl finetune`"):
         open_model(Path("m.safetensors"), NETWORK, embeddings_only=True)
@@ -155,6 +155,7 @@ def test_a_model_says_what_it_is(trained, cli):
     card = run(cli, "show", "m.safetensors", "--card").stdout
     for row in ("trained weights | 89", "steps | 80", "noise multiplier | 0.000993808"):
         assert f"| {row} |" in card
+    assert "'clip': 1.0" in card  # of the recipe
     assert re.search(r"\| software \| .*, torch \d", card)
     assert 'tags: ["differential-privacy", "classification", "images"]' in card
     assert "dppl predict model.safetensors images/ --encoder 'python:net.py:make@net.safetensors?" in card
@@ -464,7 +465,7 @@ def test_a_model_of_python_names_its_network_where_it_is_told(trained, cli, erro
     assert len(run(cli, "predict", "named.safetensors", "new", "--encoder", NETWORK).stdout.splitlines()) == 25
     network.module[0].bias += 1e-3
     model.module = network.module
-    with pytest.raises(InputError, match="is not the public module of the fit"):
+    with pytest.raises(InputError, match="has other weights than the public module"):
         model.save("other.safetensors", network=NETWORK)
 
 

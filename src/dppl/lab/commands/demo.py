@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.table import Table
 from threadpoolctl import threadpool_limits
@@ -16,7 +16,6 @@ from dppl._progress import progress
 from dppl.cli._output import console, print_model
 from dppl.cli._request import option, request
 from dppl.errors import ParameterError
-from dppl.estimators import EmbeddingClassifier, PublicData
 from dppl.io import Sample, load_messages, load_sample, write_table
 from dppl.io.sample import INTENTS, NEW_MESSAGES
 from dppl.kernel.privacy import ApproxDP
@@ -24,6 +23,9 @@ from dppl.kernel.privacy.budgets import USUAL_DELTA, rounded_up
 from dppl.lab import long_tailed, long_tailed_sizes
 from dppl.lab.experiments.methods import METHODS, label
 from dppl.metrics import class_accuracies, class_sizes, is_ahead, minority_classes, standard_error
+
+if TYPE_CHECKING:
+    from dppl.estimators import EmbeddingClassifier
 
 _DEFAULT_FOLDER = "dppl-demo"
 
@@ -68,6 +70,7 @@ class Demo:
 
     def run(self) -> None:
         """Fit, compare, print and write."""
+        from dppl.estimators import PublicData
         from dppl.prototypes import SoftmaxPrototypes
 
         folder = _new_folder(self.out)
@@ -140,6 +143,8 @@ class Runs(NamedTuple):
 
 def compare(sample: Sample, advance: Callable[[], None]) -> list[Runs]:
     """Fit every method at every budget and imbalance ratio, seeded: numbers for people, no models for release."""
+    from dppl.estimators import PublicData
+
     runs = []
     for ratio in IMBALANCE_RATIOS:
         subsets = [long_tailed(sample.y, ratio, seed) for seed in range(SEEDS)]
