@@ -8,7 +8,7 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 import dppl
-from dppl import ZCDP, ApproxDP, GaussianDP, lab
+from dppl import ZCDP, ApproxDP, GaussianDP
 from dppl.audit.audit import audit_release
 from dppl.errors import BudgetError, ParameterError
 from dppl.io import load_sample
@@ -256,9 +256,8 @@ def test_the_documented_share_pays_for_the_number_of_records():
 
 
 @pytest.mark.parametrize("clip", [1e-7, 1e7])
-@pytest.mark.parametrize("kind", [LinearProbe, lab.FeatureCovariance, lab.Newton])
-def test_a_clip_out_of_range_shows_before_anything_is_paid(kind, clip, tmp_path):
+def test_a_clip_out_of_range_shows_before_anything_is_paid(clip, tmp_path):
     ledger = dppl.Ledger(tmp_path / "ledger.db", "wards", dppl.ZCDP(1.0))
     with pytest.raises(ParameterError, match="clip"):
-        kind(dppl.ZCDP(1.0), [0, 1], clip=clip).fit(np.eye(2), [0, 1], ledger=ledger)
+        LinearProbe(dppl.ZCDP(1.0), [0, 1], clip=clip).fit(np.eye(2), [0, 1], ledger=ledger)
     assert ledger.releases() == []
