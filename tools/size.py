@@ -6,22 +6,22 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1466,
+    ".": 1368,
     "audit": 695,
     "cli": 2508,
-    "continual": 1094,
+    "continual": 1072,
     "encoders": 1702,
-    "estimators": 1816,
-    "export": 665,
-    "finetune": 1798,
-    "io": 3070,
-    "kernel": 6242,
-    "lab": 4818,
+    "estimators": 1794,
+    "export": 649,
+    "finetune": 1780,
+    "io": 3024,
+    "kernel": 6220,
+    "lab": 4779,
     "planning": 468,
     "prototypes": 1082,
-    "serve": 869,
-    "statement": 967,
-    "training": 810,
+    "serve": 855,
+    "statement": 952,
+    "training": 803,
 }
 
 

@@ -5,16 +5,6 @@ A *query* is an exact integer function of the records, with the distance by whic
 public values and learns by asking `Measure`, which answers with noise; it never sees a record.
 """
 
-from typing import TYPE_CHECKING
+import lazy_loader as lazy
 
-from dppl._lazy import lazy
-
-if TYPE_CHECKING:
-    from dppl.kernel.measure import Measure, Measurement
-
-__all__ = ["Measure", "Measurement"]
-
-# Its floors import each other through this package, and a budget needs no array.
-__getattr__, __dir__ = lazy(
-    __name__, dict.fromkeys(__all__, "dppl.kernel.measure"), ("lattice", "mechanisms", "privacy")
-)
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

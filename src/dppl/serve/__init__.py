@@ -1,19 +1,5 @@
 """Models behind HTTP: predictions of embeddings, texts and images, and a page to try them."""
 
-from typing import TYPE_CHECKING
+import lazy_loader as lazy
 
-from dppl._lazy import lazy
-
-if TYPE_CHECKING:
-    from dppl.serve.models import open_model
-    from dppl.serve.server import Limits, application, listen, serve
-
-__all__ = ["Limits", "application", "listen", "open_model", "serve"]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        **dict.fromkeys(["Limits", "application", "listen", "serve"], "dppl.serve.server"),
-        "open_model": "dppl.serve.models",
-    },
-)
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

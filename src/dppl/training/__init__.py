@@ -1,12 +1,5 @@
 """The whole way from raw images and texts to a private classifier."""
 
-from typing import TYPE_CHECKING
+import lazy_loader as lazy
 
-from dppl._lazy import lazy
-
-if TYPE_CHECKING:
-    from dppl.training.classifier import PrivateClassifier
-
-__all__ = ["PrivateClassifier"]
-
-__getattr__, __dir__ = lazy(__name__, {"PrivateClassifier": "dppl.training.classifier"})
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -1,0 +1,11 @@
+from .budgets import ZCDP as ZCDP
+from .budgets import ApproxDP as ApproxDP
+from .budgets import Budget as Budget
+from .budgets import GaussianDP as GaussianDP
+from .budgets import PureDP as PureDP
+from .composition import Composed as Composed
+from .composition import Cost as Cost
+from .composition import compose as compose
+from .guarantee import Guarantee as Guarantee
+from .guarantee import Release as Release
+from .ledger import Ledger as Ledger

@@ -1,0 +1,14 @@
+from .adamix import AdaMix as AdaMix
+from .ceilings import NonPrivateLDA as NonPrivateLDA
+from .ceilings import NonPrivateLogisticRegression as NonPrivateLogisticRegression
+from .ceilings import NonPrivateNearestMean as NonPrivateNearestMean
+from .film import FilmEnsemble as FilmEnsemble
+from .global_adapt import GlobalAdapt as GlobalAdapt
+from .heads import FullDataContinual as FullDataContinual
+from .heads import NaiveContinual as NaiveContinual
+from .longtail import long_tailed as long_tailed
+from .longtail import long_tailed_sizes as long_tailed_sizes
+from .moments import FeatureCovariance as FeatureCovariance
+from .moments import LeastSquares as LeastSquares
+from .moments import Newton as Newton
+from .projected import ProjectedPrototypes as ProjectedPrototypes
