@@ -186,5 +186,5 @@ def test_a_weak_budget_warns_and_a_strong_one_does_not(kind):
 
 @each(SHARED)
 def test_classes_are_never_read_from_the_labels(kind):
-    with pytest.raises(ParameterError, match=r"classes must be the public list .* private labels"):
+    with pytest.raises(ParameterError, match=r"classes must be the public list of classes, never of labels"):
         kind.make().set_params(classes=None).fit(*kind.records())

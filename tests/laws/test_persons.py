@@ -474,7 +474,7 @@ def shortfalls_of_all_records(patch):
     """Let each record of a person count as one where predictions are added up."""
 
     def of_records(self, held, lattice, weights, offsets, steps):
-        blocks = held.mapped.blocks(lattice)
+        blocks = held.blocks(lattice)
         return queries.SoftmaxGradient(lattice).shortfalls(blocks, held.codes, weights, steps[held.codes])
 
     patch.setattr(queries.Shortfalls, "exact", of_records)

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dppl import ApproxDP, PrivateSearch
-from dppl.lab import GlobalAdapt
 from laws.recipes import BY_NAME, DIM, SHARED, WIDE, cases, each, neighbours
 from laws.traces import traces
 from loops import loop
@@ -106,14 +105,14 @@ def test_a_kept_sum_and_a_logged_count_are_noticed(kind, monkeypatch):
         traces_of(kind, X, y)
 
 
-def test_a_kept_bound_is_noticed(monkeypatch):
-    original = GlobalAdapt._next_bound
+def test_a_kept_count_is_noticed(monkeypatch):
+    kind = BY_NAME["SoftmaxPrototypes add-remove"]
+    original = kind.cls.learn
 
-    def keeping(self, bound, share):
-        self._bound = original(self, bound, share)
-        return self._bound
+    def keeping(self, measure, setting):
+        self._count = len(measure._counter.records.codes)
+        return original(self, measure, setting)
 
-    monkeypatch.setattr(GlobalAdapt, "_next_bound", keeping)
-    kind = BY_NAME["GlobalAdapt add-remove"]
+    monkeypatch.setattr(kind.cls, "learn", keeping)
     X, y = kind.records(90)
     assert traces_of(kind, X, y) != traces_of(kind, X[:9], y[:9])

@@ -158,14 +158,16 @@ def weigh_above_one_in_the_balance(patch):
 
 def take_probabilities_whole(patch):
     """Not their distance from equal ones, which is shorter."""
-    whole = residuals._shortfalls
+    whole = residuals._residuals
 
-    def probabilities(logits, codes):
-        p, _ = whole(logits, codes)
+    def probabilities(logits, codes, *, shortfalls=False):
+        p, norms = whole(logits, codes, shortfalls=shortfalls)
+        if not shortfalls:
+            return p, norms
         p -= np.float32(1 / len(p)) * (codes >= 0)
         return p, np.linalg.norm(p, axis=0)
 
-    patch.setattr(residuals, "_shortfalls", probabilities)
+    patch.setattr(residuals, "_residuals", probabilities)
     patch.setattr(residuals, "_on_grid", lambda p, norms, clip: np.trunc(p.astype(float) * residuals.RESOLUTION / clip))
 
 

@@ -259,8 +259,7 @@ class EmbeddingClassifier(ReleasedClassifier):
             ),
             fit_for_release=fit_for_release(self.random_state),
         )
-        given = self.get_params(deep=False)
-        del given["public"]
+        given = {name: value for name, value in self.get_params(deep=False).items() if name != "public"}
         return Plan(deepcopy(given), setting, paid, guarantee, self.whole_persons)
 
     def prepare(self, setting: Setting) -> Any:

@@ -39,7 +39,7 @@ def test_selections_for_several_rows_stay_within_the_budget(budget, n_rows):
 
 
 def test_without_head_room_costs_that_are_rounded_up_leave_the_budget(monkeypatch):
-    case = GaussianDP(0.22638207816640818), 10, (50, 50)
+    case = GaussianDP(2.050618596066995), 10, (50, 50)
     assert covers(case[0], sums_within(*case))
     monkeypatch.setattr(composition, "_HEAD_ROOM", 1)
     assert not covers(case[0], sums_within(*case))
