@@ -137,7 +137,7 @@ class Records:
 
     def open_source(self, data: Path, columns: io.Columns, labels: Path | None = None) -> io.Source:
         """Open images or texts as the options say."""
-        # The id is a column, like those that have options of their own.
+        # The id is a column, like the columns that have separate options.
         how: Any = {name: value for name, value in self.how().items() if name != "id"}
         return io.open_source(data, columns=columns, labels=labels, **how)
 

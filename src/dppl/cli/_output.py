@@ -58,7 +58,7 @@ def print_facts(
 def table_of(
     headings: Iterable[str], rows: Iterable[Iterable[Any]], numbers: Collection[str] = (), **style: Any
 ) -> Table:
-    """Return a table of texts, or lists of lines; columns of `numbers` stand on the right."""
+    """Return a table of texts, or lists of lines; columns of `numbers` are aligned right."""
     table = Table(**style)
     for name in headings:
         # A long name is folded, for an ellipsis would hide which one it is.

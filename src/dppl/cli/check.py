@@ -107,7 +107,7 @@ def print_report(report: dict[str, Any], screen: Console) -> None:
     if labels is None:
         screen.print("There are no labels; name their array or column with --y, or their file with --labels.")
         return
-    # Entries have the number of records, and that of persons where ids are given.
+    # Entries have the number of records, and of persons where ids are given.
     headings = ("class", "records", "persons")[: len(labels["class_sizes"][0])]
     screen.print(table_of(headings, (entry.values() for entry in labels["class_sizes"]), headings[1:]))
     silently = "" if report["used"] == report["n"] else "; it leaves out the others without a word"

@@ -90,7 +90,7 @@ class Predict(OnModel, Where):
 
     Labels and probabilities are for classes that are equally frequent; with
     --shares data for classes as frequent as in the data of the fit, which makes
-    labels right most often, and seldom those of a rare class. Probabilities are
+    labels right most often, and labels of a rare class seldom. Probabilities are
     rough: see docs/probabilities.md.
 
     For example:

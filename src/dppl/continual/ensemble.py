@@ -68,7 +68,7 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
 
     Notes
     -----
-    Memory and time of predictions grow with the number of tasks; those of `ContinualPrototypes` do not.
+    Memory and time of predictions grow with the number of tasks; with `ContinualPrototypes` they do not.
 
     **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: for every task
     what the method of its head releases, at the full budget; all models in between may be published. Sensitivity: as

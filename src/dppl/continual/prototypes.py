@@ -20,7 +20,7 @@ from dppl.kernel import Measure, Measurement, factors
 from dppl.kernel.factors import Factor
 from dppl.kernel.queries import ClassSums
 from dppl.kernel.streams import CorrelatedClassSums, opened
-from dppl.kernel.streams import recover as recover  # a stub names modules of its own package only
+from dppl.kernel.streams import recover as recover  # a stub names modules of its package only
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
 Rule: TypeAlias = Literal["weighted", "sum"]

@@ -18,7 +18,7 @@ from dppl._optional import how_to_install
 from dppl.errors import InputError, MissingExtra
 from dppl.io.labels import converting
 
-# One slash is enough: `pathlib.Path` takes the other away. Two letters at least: C: is a drive. What stands before "::"
+# One slash is enough: `pathlib.Path` takes the other away. Two letters at least: C: is a drive. What precedes "::"
 # is a URL that fsspec would open inside of another one.
 _URL = re.compile(r"(?P<outer>(?:.*::)?)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?P<rest>.*)", re.DOTALL)
 # What may be a name and a password: a colon before the first slash that no port follows.

@@ -39,7 +39,7 @@ def decode(payload: Payload, modality: str, most_pixels: int = MOST_PIXELS) -> A
 
 
 def described(modality: str) -> str:
-    """Name what decodes; it stands in the table, because another version may decode another number."""
+    """Name what decodes; it is in the table, because another version may decode another number."""
     if modality == "image":
         return f"Pillow {_pillow('PIL').__version__}, first frame, upright by EXIF, RGB"
     return "UTF-8"

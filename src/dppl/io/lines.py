@@ -224,7 +224,7 @@ class JsonTexts(Source):
     def _person(self, entry: dict[str, Any]) -> str | None:
         if self.columns.person is None:
             return None
-        # With a name that no line has, each record would else be a person of its own.
+        # With a name that no line has, each record would else be a separate person.
         if self.columns.person not in entry:
             raise BadRecord("it has no field for the id of its person")
         value = entry[self.columns.person]

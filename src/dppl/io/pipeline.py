@@ -26,7 +26,7 @@ from dppl.io.writing import ROWS, Rows, table_schema, to_storage
 Progress: TypeAlias = Callable[[int], object]
 # A record and what the encoder takes of it, or why there is nothing.
 _Item: TypeAlias = tuple[Record, Any, str | None]
-# An interrupted run begins a shard anew: images take long, and texts fill batches of many lengths.
+# An interrupted run starts a shard over: images take long, and texts fill batches of many lengths.
 _SHARD_ROWS = {"image": 512}
 _OTHER_SHARD_ROWS = 4096
 _MOST_WORKERS = 8

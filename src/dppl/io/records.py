@@ -86,7 +86,7 @@ def bad_record(reference: str, reason: str) -> Record:
 
 
 def file_version(file: str | os.PathLike[str]) -> str:
-    """Return what changes when a file is written anew: size and time, which file systems keep."""
+    """Return what changes when a file is rewritten: size and time, which file systems keep."""
     state = os.stat(file)
     return f"{state.st_size} {state.st_mtime_ns}"
 
@@ -148,7 +148,7 @@ class Source(ABC):
     label_type, person_type : pyarrow.DataType or None
         Types of the labels and of the ids of persons, or None if there are none.
     parameters : dict
-        What decides which records there are, but for the files themselves; JSON-ready.
+        What decides which records there are, except for the files themselves; JSON-ready.
     """
 
     modality: str

@@ -2,7 +2,7 @@
 
 A shard holds the records of a fixed stretch of the source, without those that are skipped, so whoever goes on after an
 interruption writes the bytes that an uninterrupted run would have written. A shard is written whole, then the report
-is, then the manifest that counts both; what a killed process leaves beyond the manifest is written anew.
+is, then the manifest that counts both; what a killed process leaves beyond the manifest is rewritten.
 
 The report on records that were skipped is the only place where anything is said about single records.
 """
@@ -159,7 +159,7 @@ class ShardedTable:
                 check_place(self.report)
                 if self.done:
                     self.report.chmod(0o600)
-                    # What a killed process wrote beyond the manifest is written anew.
+                    # What a killed process wrote beyond the manifest is rewritten.
                     os.truncate(self.report, self.done[-1].report)
                 else:
                     self.report.unlink(missing_ok=True)

@@ -48,7 +48,7 @@ class EmbeddingTable:
     Attributes
     ----------
     y : ndarray of shape (n,) or None
-        Labels: int64 or strings. Those of a text file are always strings; estimators match "1" with the class 1.
+        Labels: int64 or strings. Labels of a text file are always strings; estimators match "1" with the class 1.
     metadata : dict of str to str
         What the writer stored in the Parquet schema; of several shards, the entries that all of them share.
     texts : tuple of str, or None
@@ -438,7 +438,7 @@ def _column_ids(place: Place, name: str) -> list[Any]:
     """Return the items of a Parquet column."""
     with open_parquet(place) as file:
         schema = file.schema_arrow
-        # IDs of records, as dppl embed writes them: each record would be a person of its own, and the guarantee about
+        # IDs of records, as dppl embed writes them: each record would be a separate person, and the guarantee about
         # less than it says.
         if name in ("id", "reference") and {"id", "reference"} <= set(schema.names):
             raise InputError(

@@ -41,7 +41,7 @@ class PrivateClassifier(ReleasedClassifier):
     r"""Train a private classifier on raw images or texts.
 
     A frozen public encoder embeds each item by itself; a private estimator is fitted on the embeddings. `predict` and
-    its like take items, too. An item that cannot be used (a damaged image, an empty text) is left out with its label,
+    its like take items, too. An item that cannot be used (a damaged image, an empty text) is skipped with its label,
     as every fit leaves such rows out: silently, because whether there is one is private. Under replace-one, where the
     number of records is public, it stays as a row of zeros. `unusable` tells its owner.
 
@@ -81,9 +81,9 @@ class PrivateClassifier(ReleasedClassifier):
     the model of `dppl train`: both hold embeddings in float16 for it, and predict on float32. To choose
     hyper-parameters within the budget, embed once and give the rows to `PrivateSearch`.
 
-    **Privacy.** Unit: one record, which is one item and its label. Relation: that of `method`, add or remove one record
+    **Privacy.** Unit: one record, which is one item and its label. Relation: as for `method`, add or remove one record
     by default. Released: what the estimator releases. Sensitivity: its own, because an embedding is a function of its
-    item alone, and so is whether it is left out; where the encoder cannot promise that, the guarantee lists it as not
+    item alone, and so is whether it is skipped; where the encoder cannot promise that, the guarantee lists it as not
     covered. Public inputs: the encoder, `classes`, `descriptions`, `public`, all parameters. Not covered: as the
     estimator says. Embedding happens before a ledger is charged; it releases nothing.
 

@@ -58,9 +58,9 @@ def words_of(name: object) -> str:
 
 
 def are_words(classes: Iterable[object]) -> bool:
-    """Return whether each class has a name of its own in words, and not only a number or a code.
+    """Return whether each class has a separate name in words, and not only a number or a code.
 
-    A word has two letters or more and no digit. Names that differ in numbers or codes alone are none of their own.
+    A word has two letters or more and no digit. Names that differ in numbers or codes alone do not count.
 
     >>> are_words(["card_arrival", "lost-card"]), are_words(["class 1", "class 2"]), are_words(["C50", "C51"])
     (True, False, False)

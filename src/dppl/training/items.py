@@ -53,7 +53,7 @@ def embed_items(encoder: Encoder, items: Any, name: str, *, rows: Rows = "float3
 def check_items(modality: str, items: Any, name: str) -> None:
     """Refuse what holds no items at all; a single odd one is private, and only counts as one that cannot be used."""
     shape, dtype = tuple(getattr(items, "shape", ())), getattr(items, "dtype", np.dtype(object))
-    kind = getattr(dtype, "kind", "O")  # columns of data frames have types of their own
+    kind = getattr(dtype, "kind", "O")  # columns of data frames have their own types
     if modality == "image" and len(shape) > 2:
         # Floats may be on any scale, and channels first would be other images.
         fits = str(dtype).endswith("uint8") and (len(shape) == 3 or shape[3:] == (3,))
