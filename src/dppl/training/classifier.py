@@ -60,7 +60,7 @@ class PrivateClassifier(ReleasedClassifier):
         else. Those that were written by looking at private records are not public.
     public : PublicData, default=None
         Public items of the same kind as its rows; `descriptions` take the place of its examples. An item that cannot be
-        used stays as a zero row, so that `public_indices_` of a model that selects rows counts along these items.
+        used stays as a zero row, so `public_indices_` of a model that selects rows counts along these items.
     method : {"auto", "softmax", "public", "mean"}, default="auto"
         What is fitted on the embeddings; ``"auto"`` lets the budget decide.
     options : mapping, default=None
