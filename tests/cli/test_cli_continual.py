@@ -118,9 +118,14 @@ def test_a_dry_run_finds_unknown_methods_recipes_and_bad_parameters(cli, config,
     [
         ("ContinualPrototypes", "ContinualPrototypes, in_all: true", 2, "in_all is for methods whose tasks overlap"),
         ("ContinualPrototypes", "ContinualPrototypes, noise: tree, max_tasks: 2", 2, "max_tasks is 2, and the stream"),
-        ("shuffled, tasks: 2", "shuffled, tasks: 6000", 4, "6000 tasks need as many test rows; the data has 60"),
+        (
+            "shuffled, tasks: 2",
+            "shuffled, tasks: 6000",
+            4,
+            "6000 tasks, shuffled, of data set 'blobs' with seed 0: every",
+        ),
         ("shuffled, tasks: 2", "shuffled, tasks: 50", 4, "50 tasks, shuffled, of data set 'blobs' with seed 0: every"),
-        ("class-incremental, tasks: 3", "class-incremental, tasks: 4", 4, "4 tasks need as many classes; the data has"),
+        ("class-incremental, tasks: 3", "class-incremental, tasks: 4", 2, "at most the number of classes, 3; got 4"),
     ],
 )
 def test_what_would_fail_in_every_cell_is_found_before_the_first(

@@ -354,7 +354,7 @@ def assert_same(trace):
 
 
 # Every record meets a fit of each kind of mechanism and relation, and every fit a record that cannot be used.
-MET = {*itertools.product(("sums", "cosine means", "public"), RECORDS), *itertools.product(FITS, ["nan"])}
+MET = {*itertools.product(("sums", "published means", "public"), RECORDS), *itertools.product(FITS, ["nan"])}
 
 
 @pytest.mark.parametrize(("method", "record"), sorted(MET))
@@ -513,11 +513,6 @@ def write_json_texts(folder, items, labels):
     (folder / "mails.jsonl").write_text("".join(f"{line}\n" for line in lines))
 
 
-def write_line_texts(folder, items, labels):
-    for name, column in (("mails", items), ("labels", labels)):
-        (folder / f"{name}.txt").write_text("".join(f"{value}\n" for value in column))
-
-
 def write_parquet_texts(folder, items, labels):
     columns = {"text": pa.array(items, pa.string()), "label": pa.array(list(labels), pa.string())}
     pq.write_table(pa.table(columns), folder / "mails.parquet")
@@ -539,7 +534,6 @@ def write_images(folder, items, labels):
 SOURCES = {
     "csv": (write_csv_texts, "letters", ["private/mails.csv"]),
     "jsonl": (write_json_texts, "letters", ["private/mails.jsonl"]),
-    "lines": (write_line_texts, "letters", ["private/mails.txt", "--labels", "private/labels.txt"]),
     "parquet": (write_parquet_texts, "letters", ["private/mails.parquet"]),
     "images": (write_images, "pixels", ["private/photos"]),
 }

@@ -73,7 +73,9 @@ def test_a_name_that_looks_like_that_of_an_account_opens_and_charges_none(wards,
     ):
         result = cli(*command)
         assert result.exit_code == 2
-        assert "must not look like a name that is in use; got 'Wards', which looks like 'wards'" in error_line(result)
+        told = error_line(result)
+        assert "must not look like a name that is in use" in told
+        assert "got 'Wards', which looks like 'wards'" in told
     assert [(book["dataset"], book["releases"]) for book in show(cli, wards)] == [("wards", [])]
 
 
