@@ -33,7 +33,7 @@ def here(task, monkeypatch):
     [
         (
             ["fit", "other.npz"],
-            "--x must name an array or column of other.npz; it has no 'x'; there are 'emb', 'y'. Try --x emb",
+            "--x must name an array or column of other.npz; it has no 'x'; there are 'emb', 'y'.",
         ),
         (
             ["fit", "both.npz"],

@@ -23,9 +23,11 @@ def test_one_page_says_it(cli):
 
 def test_the_page_shows_what_its_command_prints(cli):
     page = (Path(__file__).parents[2] / "docs" / "planning.md").read_text(encoding="utf-8")
-    command, shown = re.search(r"```console\n(dppl plan .*)\n```\n\n```text\n(.*?)```", page, re.DOTALL).groups()
+    (command,) = re.findall(r"```console\n(dppl plan .*)\n```", page)
+    (table,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
     result = cli(*command.split()[1:], COLUMNS="100")
-    assert [line.rstrip() for line in result.stdout.splitlines()] == shown.splitlines()
+    assert table.startswith("┏")
+    assert table in result.stdout
 
 
 def test_json_is_what_python_returns(cli):
