@@ -10,7 +10,7 @@ BUDGET = {
     "audit": 695,
     "cli": 2508,
     "continual": 1072,
-    "encoders": 1702,
+    "encoders": 1703,
     "estimators": 1794,
     "export": 649,
     "finetune": 1780,

@@ -17,11 +17,13 @@ from dppl import ZCDP, ApproxDP, Classifier, GaussianDP, load
 from dppl.errors import MeasurementError, ModelFileError, ParameterError
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.measure import calibrated
+from dppl.kernel.lattice.stream import TensorRows
+from dppl.kernel.measure import _Counter, calibrated
+from dppl.kernel.persons import WholePersons
 from dppl.kernel.queries import ADD_REMOVE, WITHIN_CLASS, ClassSums, NumberOfRecords, PublicClassSizes
-from dppl.kernel.records import HeldRecords
+from dppl.kernel.records import HeldRecords, PartReader, PrivateParts, PrivateTable, SpreadRecords
 from dppl.kernel.selection import Selection
-from dppl.kernel.streams import CorrelatedClassSums
+from dppl.kernel.streams import BinSums, CorrelatedClassSums, StateFile
 from dppl.testing import check_private, recorded, replayed
 from laws.recipes import CLASSES, KINDS, each
 
@@ -317,3 +319,11 @@ def test_integers_that_are_answered_are_weights(tmp_path):
 def test_a_ledger_is_one(tmp_path):
     with pytest.raises(ParameterError, match=r"must be a dppl\.Ledger; got str"):
         Sums(GaussianDP(1.0), CLASSES).fit(ROWS, np.array(CLASSES)[CODES], ledger="ledger.db")
+
+
+def test_what_holds_private_values_prints_none_of_them():
+    """Tracebacks of some tools print the locals of each frame."""
+    holders = [HeldRecords, PrivateTable, PrivateParts, SpreadRecords, PartReader, WholePersons, _Counter, BinSums]
+    for cls in (*holders, StateFile, TensorRows):
+        assert cls.__repr__ is object.__repr__, cls
+    assert Measurement.__repr__ is not object.__repr__  # the control: a dataclass prints its fields

@@ -158,12 +158,13 @@ class FixedShapeEncoder:
         moved, drift = self._try()
         tolerance = _ROUNDING[adapter.dtype]
         # A kernel of a GPU may round differently in every run without any memory. On a CPU none does.
-        if drift > (0 if adapter.device == "cpu" else tolerance) or adapter.state() != state:
+        # Not `>`: a NaN, such as of a batch of copies that is divided by its spread, must not pass.
+        if not drift <= (0 if adapter.device == "cpu" else tolerance) or adapter.state() != state:
             raise ParameterError(
                 f"{uri} changes while it computes, so that an embedding would depend on what was embedded before it; "
                 "dppl refuses such a model."
             )
-        if moved > tolerance:
+        if not moved <= tolerance:
             raise ParameterError(
                 f"{uri} mixes the rows of a batch, so that one record would change the embeddings of others; "
                 "batch_rows=1 computes every row by itself."

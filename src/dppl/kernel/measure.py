@@ -88,7 +88,7 @@ def fit_for_release(random_state: int | None) -> bool:
     return randomness(random_state).fit_for_release
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)  # which tracebacks with locals would show
 class _Counter:
     """What a `Measure` shares with those that `at` makes of it."""
 

@@ -233,7 +233,7 @@ def _shrunk(lattice: Lattice, sums: Integers) -> Int8:
     return out
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class WholePersons:
     """The person of each record."""
 

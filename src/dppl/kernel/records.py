@@ -70,7 +70,7 @@ class Parted(Protocol):
     engine: Engine  # where the parts are read and summed
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class HeldRecords:
     """Records in this process: all of them, or of a part where it is read."""
 
@@ -130,7 +130,7 @@ def _masked(blocks: Iterable[Int8], mask: NDArray[np.bool_]) -> Iterator[Int8]:
         start += len(block)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SpreadRecords:
     """Records in parts that an engine reads, in processes that keep the first of them for the passes of one fit."""
 
@@ -162,7 +162,7 @@ class SpreadRecords:
 Records: TypeAlias = HeldRecords | SpreadRecords
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PartReader:
     """Reads parts and adds over them in whatever process an engine chooses; it travels with public values alone."""
 
@@ -252,7 +252,7 @@ _CACHE_BYTES = 1 << 30
 _ALL = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PrivateTable:
     """What a fit was given in one place: of rows, labels and ids only shapes and kinds have been looked at."""
 
@@ -295,7 +295,7 @@ class PrivateTable:
         return HeldRecords(rows, codes, whole, stream)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PrivateParts:
     """A labelled table in parts, of which only sums come back to this process."""
 

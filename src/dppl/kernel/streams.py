@@ -37,7 +37,7 @@ _KEY, _FORMAT = "dppl_stream", 1
 _START_AGAIN = "Without its state a stream cannot go on: publish no more of it, or start a new one."
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BinSums:
     """Class sums of earlier tasks, added up over each bin."""
 
@@ -62,7 +62,7 @@ def _joined(bins: NDArray[Any], new: NDArray[Any], row: Row) -> NDArray[Any]:
     return later
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class StateFile:
     """The state of a stream before a task, and where the state after it goes."""
 

@@ -93,7 +93,7 @@ def as_numpy(array: Any) -> NDArray[Any]:
     return np.asarray((array.float() if _is_foreign(array) else array).numpy(force=True))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TensorRows:
     """A torch tensor as a table that streams: its rows reach the processor a block at a time."""
 
