@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -226,9 +227,12 @@ def terminal(monkeypatch):
     def answer(text):
         os.write(ours, f"{text}\n".encode())
 
+    # Of a process that leads a session without a terminal, this one takes control: closing it would end the run.
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     yield answer, functools.partial(shown_on, ours)
     os.close(ours)
     os.close(theirs)
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("command", ["train", "fit"])
