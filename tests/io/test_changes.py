@@ -38,8 +38,7 @@ def write_jsonl(folder, seed):
 
 def write_txt(folder, seed):
     (folder / "t.txt").write_text("\n".join(texts_of(seed)))
-    (folder / "y.txt").write_text("\n".join(LABELS))
-    return folder / "t.txt", {"labels": folder / "y.txt"}
+    return folder / "t.txt", {}
 
 
 def write_images(folder, seed):

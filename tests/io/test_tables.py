@@ -866,7 +866,7 @@ def test_a_file_that_changes_is_noticed(tmp_path, count):
     refused(lambda: list(table.blocks(3)), "a.parquet must not change while it is read")
     refused(table.to_array, "must not change")
     (tmp_path / "a.parquet").unlink()
-    refused(lambda: list(table.blocks(3)), "a.parquet")
+    refused(lambda: list(table.blocks(3)), "a.parquet", "no such file")
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -1041,7 +1041,7 @@ def test_class_lists_that_are_refused(tmp_path, content, message):
 
 
 def test_class_lists_must_exist(tmp_path):
-    refused(lambda: read_classes(tmp_path / "none.txt"), "none.txt")
+    refused(lambda: read_classes(tmp_path / "none.txt"), "none.txt", "no such file")
     refused(lambda: read_classes(tmp_path), str(tmp_path))
 
 

@@ -36,7 +36,7 @@ def converting(promise: str, hint: str = "write it again") -> Iterator[None]:
     except InputError:
         raise
     except FileNotFoundError:
-        raise InputError(f"{promise}; there is no file of this name.") from None
+        raise InputError(f"{promise}; there is no such file or folder; check the path") from None
     except PermissionError:
         raise InputError(f"{promise}; there is no permission to read it; {hint}") from None
     except Exception as error:  # a damaged file may raise anything, and its text may quote what could not be read
