@@ -239,8 +239,8 @@ def test(options):
 
 
 HEADER = (
-    "| method | set | recall, error | bias | in range | balanced accuracy, error | recall, error, accuracy unknown | "
-    "in range, accuracy unknown |\n|---|---|---|---|---|---|---|---|"
+    "| method | set | error of recall | bias | in range | error of balanced accuracy | "
+    "error of recall, ceiling unknown | in range, ceiling unknown |\n|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -253,11 +253,11 @@ def row(method, name, law, data):
     ]
     cells = (
         f"{np.abs(known).mean():.3f}",
-        f"{known.mean():+.3f}",
-        f"{data.covered(law, data.s, law.spread).mean():.0%}",
+        f"{known.mean():+.3f}".replace("-", "−"),
+        f"{data.covered(law, data.s, law.spread).mean() * 100:.0f} %",
         f"{np.abs(balanced).mean():.3f}",
         f"{np.abs(unknown).mean():.3f}",
-        f"{data.covered(law, s, law.wide).mean():.0%}",
+        f"{data.covered(law, s, law.wide).mean() * 100:.0f} %",
     )
     return f"| {' | '.join((method, name, *cells))} |"
 
@@ -274,7 +274,7 @@ def verdicts(method, public, data):
     )
     rows = []
     for verdict, name in ((2, "yes"), (1, "in part"), (0, "no")):
-        shares = [f"{(true[said == verdict] == other).mean():.0%}" for other in (2, 1, 0)]
+        shares = [f"{(true[said == verdict] == other).mean() * 100:.0f} %" for other in (2, 1, 0)]
         label = f"{method}{', public rows' if public else ''}"
         rows.append(f"| {' | '.join((label, name, str((said == verdict).sum()), *shares))} |")
     return "\n".join(rows)

@@ -143,7 +143,16 @@ def test_the_page_states_the_errors_on_the_test_sets(method, public):
     label = f"{method}{', public rows' if public else ''}"
     for name in script.TEST:
         assert script.row(label, name, LAWS[method, public], data.of([name])) in page
-    assert script.verdicts(method, public, data) in page
+
+
+@needs_measurements
+def test_the_page_states_how_often_the_default_method_found_what_it_was_expected_to():
+    verdicts = script.verdicts("softmax", False, script.groups(script.MEASURED, "softmax", False).of(script.TEST))
+    # Cells: method, what the plan said, groups, and shares that were found, found in part, not found.
+    yes, _, no = [line.strip("| ").split(" | ") for line in verdicts.splitlines()]
+    page = " ".join((ROOT / "docs" / "planning.md").read_text(encoding="utf-8").split())
+    assert f"it found {yes[3]} and {yes[4]} more in part." in page
+    assert f"it did not find {no[5]}." in page
 
 
 @needs_measurements
