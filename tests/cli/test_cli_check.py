@@ -74,9 +74,10 @@ def test_the_report_for_people_says_first_whom_it_is_for(flawed, cli):
         "                (missing): 1",
         "empty classes   1",
         "│ cat   │       3 │",
-        "A fit uses 11 of 40 records; it leaves out the others without a word.",
+        "A fit uses 11 of 40 records; it skips the others without a word.",
     ):
         assert line in lines
+    assert lines[-1].startswith("But it stops at a label outside the class list, and a ledger keeps the charge")
 
 
 def test_a_good_table_has_nothing_to_report(task, cli):

@@ -104,7 +104,7 @@ def test_what_the_command_refuses(failed, digits, tmp_path):
         ((digits, "--host", "0.0.0.0"), 2, "--host must be an address of this machine alone"),
         ((digits, "--host", "0.0.0.0"), 2, "bring a token: give --token FILE"),
         ((digits, copy), 2, "two have one name"),
-        ((tmp_path / "none.safetensors",), 4, "there is no file or folder"),
+        ((tmp_path / "none.safetensors",), 4, "there is no model file"),
         ((digits, "--token", tmp_path / "open.txt"), 2, "--token names a file that others may use"),
         ((digits, "--token", "env:NOT_THERE"), 2, "--token names an environment variable that is not set"),
         ((digits, "--encoder", "letters", "--embeddings-only"), 2, "--encoder is for a single model"),

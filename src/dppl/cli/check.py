@@ -110,8 +110,14 @@ def print_report(report: dict[str, Any], screen: Console) -> None:
     # Entries have the number of records, and of persons where ids are given.
     headings = ("class", "records", "persons")[: len(labels["class_sizes"][0])]
     screen.print(table_of(headings, (entry.values() for entry in labels["class_sizes"]), headings[1:]))
-    silently = "" if report["used"] == report["n"] else "; it leaves out the others without a word"
+    silently = "" if report["used"] == report["n"] else "; it skips the others without a word"
     screen.print(f"A fit uses {report['used']} of {report['n']} records{silently}.", soft_wrap=True)
+    if labels["unknown"]:
+        screen.print(
+            "But it stops at a label outside the class list, and a ledger keeps the charge: add the class to the list, "
+            "or type --options unknown_labels=ignore.",
+            soft_wrap=True,
+        )
 
 
 def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
