@@ -605,25 +605,26 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
         ),
         (
             ["--mu", "1", "--descriptions", "pool.txt"],
-            2,
-            "--descriptions must be a CSV file with the columns class and text",
+            4,
+            "pool.txt must be a CSV file in UTF-8 with the columns class and text",
         ),
         (
             ["--mu", "1", "--descriptions", "new.csv"],
             4,
-            "must be a CSV file with the columns class and text; its first line must name them",
+            "with the columns class and text; name them in its first line, and put quotes around a text",
         ),
         (
             ["--mu", "1", "--descriptions", "odd.csv"],
             4,
-            "must describe classes of the list only; not in the list: 'cow', 'yak'.",
+            "--descriptions must describe classes of the list only; it has no 'cow', 'yak'.",
         ),
         (
             ["--mu", "1", "--descriptions", "named.csv", "--out", "named.csv", "--force"],
             2,
             "must not be a file that is",
         ),
-        (["--mu", "1", "--descriptions", "blank.csv"], 4, "not so the description ' ' of 'cat': it is empty"),
+        (["--mu", "1", "--descriptions", "short.csv"], 4, "put quotes around a text with commas."),
+        (["--mu", "1", "--descriptions", "blank.csv"], 4, "usable; the description ' ' of 'cat': it is empty"),
         (["--mu", "1", "--descriptions", "no.csv"], 4, "--descriptions must describe at least one class"),
         (["--epsilon", "1"], 2, "--public is required"),
         (["--epsilon", "1", "--method", "mean"], 3, "pure-DP"),
@@ -635,6 +636,7 @@ def test_a_mistake_gets_one_line_and_a_code(options, code, words, mails, cli, er
     (mails / "named.csv").write_text("class,text\ncat,abc\n")
     (mails / "odd.csv").write_text("class,text\ncat,abc\nyak,abc\ncow,b\nyak,c\n")
     (mails / "blank.csv").write_text("class,text\ncat, \n")
+    (mails / "short.csv").write_text("class,text\ncat\n")
     (mails / "no.csv").write_text("class,text\n\n")
     (mails / "link.csv").hardlink_to(mails / "mails.csv")
     write_table(mails / "narrow.npz", np.eye(5))
@@ -719,11 +721,9 @@ def test_classes_are_required(mails, cli, error_line):
     [
         (["predict", "m.safetensors", "new.csv", "--encoder", "letters?version=2"], 4, "another encoder"),
         (["predict", "m.safetensors", "new.csv", "--encoder", "letters"], 0, None),
-        (["predict", "m.safetensors", "new.csv", "--out", "l.npy", "--proba"], 2, "must not end in .npy"),
-        (["predict", "m.safetensors"], 2, "either DATA or --text"),
-        (["predict", "m.safetensors", "new.csv", "--text", "abc"], 2, "either DATA or --text"),
-        (["predict", "m.safetensors", "--text", "abc", "--read", "id=key"], 2, "leave them out for one text"),
-        (["predict", "m.safetensors", "-", "--read", "kind=images"], 2, "--read kind must be one of"),
+        (["predict", "m.safetensors", "new.csv", "--out", "l.npy", "--proba"], 2, "must be - or end in .csv, .parquet"),
+        (["predict", "m.safetensors"], 2, "Missing argument 'DATA'"),
+        (["predict", "m.safetensors", "-", "--read", "kind=images"], 4, "--read kind must be another"),
         (["predict", "m.safetensors", "new.csv", "--x", "body"], 4, "--x must be one column of new.csv; got 'body'"),
         (["predict", "m.safetensors", "table.npz", "--encoder", "letters"], 2, "holds embeddings"),
         (["predict", "m.safetensors", "table.npz", "--read", "id=key"], 2, "holds embeddings"),
@@ -753,11 +753,11 @@ def test_classes_are_required(mails, cli, error_line):
         ),
         (["show", "m.safetensors", "--read", "id=key"], 2, "--read says what is on a page"),
         (
-            ["show", "nameless.safetensors", "--public", "pool.txt"],
+            ["show", "nameless.safetensors", "--public", "pool.txt", "--out", "p.md"],
             2,
             "a model that was fitted on public rows with ids",
         ),
-        (["show", "mean.safetensors", "--public", "pool.txt"], 2, "MeanPrototypes selects none"),
+        (["show", "mean.safetensors", "--public", "pool.txt", "--out", "p.md"], 2, "MeanPrototypes selects none"),
     ],
 )
 def test_mistakes_with_a_model(options, code, words, mails, photos, cli, error_line):

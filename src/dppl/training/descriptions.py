@@ -137,14 +137,14 @@ def _read(path: Path) -> Source:
         if images.label_type is None:
             raise InputError(f"{path} must hold a subfolder of images for each class it describes; there is none.")
         return images
-    how = "put quotes around a text with commas"
-    with converting(f"{path} must be a CSV file in UTF-8 with the columns class and text", how):
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file, strict=True))
-        # A row that is too long has the key None, and one that is too short that value.
-        if not rows or any(None in (*row, *row.values()) for row in rows):
-            raise ValueError
-        return Descriptions([(row["class"].strip(), row["text"]) for row in rows])
+    form = f"{path} must be a CSV file in UTF-8 with the columns class and text"
+    with converting(form), path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        names, rows = reader.fieldnames or (), list(reader)
+    # A row that is too long has the key None, and one that is too short that value.
+    if not {"class", "text"} <= set(names) or any(None in (*row, *row.values()) for row in rows):
+        raise InputError(f"{form}; name them in its first line, and put quotes around a text with commas.")
+    return Descriptions([(row["class"].strip(), row["text"]) for row in rows])
 
 
 def embed_examples(
