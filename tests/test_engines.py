@@ -481,8 +481,8 @@ def test_a_npy_pool_is_cut_for_tasks(folder, tmp_path, monkeypatch):
     watched = Watched([], [])
     model = selected(read_parts(folder, engine=watched), X_public=read_table(tmp_path / "pool.npy"))
     assert tensors(model) == tensors(selected(*records()))
-    # Five pieces for the bounds and for the scores, those that were looked at again, and those of the selected rows.
-    assert 10 < len(watched.sent) <= 10 + 5 + 3
+    # Five pieces for the scores, and those that were looked at again.
+    assert 5 < len(watched.sent) <= 5 + 5
 
 
 def test_values_come_once_each_with_their_places(ray_engine):

@@ -19,7 +19,7 @@ BUDGET = {
     "lab": 4779,
     "planning": 468,
     "prototypes": 1082,
-    "serve": 855,
+    "serve": 858,
     "statement": 952,
     "training": 803,
 }

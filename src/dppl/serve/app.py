@@ -182,7 +182,10 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
 
     html, policy = page()
 
-    @app.get("/", response_class=HTMLResponse)
+    # A refusal of the page is JSON, too, which FastAPI would describe as HTML.
+    refusal = {"description": "Why there is no page.", "content": {"application/json": {}}}
+
+    @app.get("/", response_class=HTMLResponse, responses={"default": refusal})
     async def index() -> Response:
         """Show a page to try the models."""
         return HTMLResponse(html, headers={"Content-Security-Policy": policy})
