@@ -44,7 +44,7 @@ def products(paths, n_public, n_records, rounds, peak_size=PEAK_SIZE):
     def scores(source):
         return lambda: utilities(private, lattice.blocks(source, PUBLIC_ROWS), n_public, lattice, clip)
 
-    blocks = LatticeRows(wide, rng.standard_normal((n_records, 768), dtype=np.float32))
+    blocks = list(LatticeRows(wide, rng.standard_normal((n_records, 768), dtype=np.float32)))
     codes, weights = rng.integers(0, 100, n_records), rng.normal(size=(100, 768))
     some = blocks[: max(1, len(blocks) // 4)]
     n_some = sum(map(len, some))

@@ -265,7 +265,7 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         (["--mu", "1", *AUTO, "--examples", "{folder}"], 2, "--examples must be public data; got private"),
         (["--mu", "1", *AUTO, "--public", "{folder}"], 2, "--public must be public data; got private"),
         (["--mu", "1", *AUTO, "--examples", "{public}"], 4, "has no labels"),
-        (["--mu", "1", *AUTO, "--examples", "{folder}/no.npz"], 4, "there is no file"),
+        (["--mu", "1", *AUTO, "--examples", "{folder}/no.npz"], 4, "there is no such file or folder"),
         (["--mu", "1", *AUTO, "--examples", "{classes}"], 4, "is not a table of embeddings"),
         (
             ["--mu", "1", *AUTO, "--examples", "{folder}/narrow.npz"],
@@ -318,9 +318,9 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         (["--mu", "1", "--options", "random_state=-1"], 2, "random_state"),
         (["--mu", "1", "--frobnicate"], 2, " Try: dppl fit --help"),
         (["--mu", "1", "--x", "rows"], 4, "'rows'"),
-        (["--mu", "1", "--labels", "{folder}/no.txt"], 4, "there is no file"),
+        (["--mu", "1", "--labels", "{folder}/no.txt"], 4, "there is no such file or folder"),
         (["--mu", "1", "--labels", "{classes}"], 4, "one label"),
-        (["--mu", "1", "--method", "public", "--public", "{folder}/no.npz"], 4, "there is no file"),
+        (["--mu", "1", "--method", "public", "--public", "{folder}/no.npz"], 4, "there is no such file or folder"),
     ],
 )
 def test_a_mistake_gets_one_line_and_a_code(options, code, words, task, cli, error_line):

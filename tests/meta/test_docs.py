@@ -184,7 +184,10 @@ def test_the_numbers_of_the_readme_and_of_concepts_are_those_of_the_code():
     noise = _percent(tradeoff.gaussian_best_guess(exact))
     pure = _percent(tradeoff.selection_best_guess(1))
     alone = f"{100 / (1 + np.exp(-1)):.0f} %"
-    assert f"With the default method at epsilon = 1 and delta = 1e-6, their guess is right in at most {noise} of cases" in readme
+    assert (
+        f"With the default method at epsilon = 1 and delta = 1e-6, their guess is right in at most {noise} of cases"
+        in readme
+    )
     assert (
         f"right in at most {noise} of cases for Gaussian noise with delta = 1e-6, in {pure} for a selection" in concepts
     )
