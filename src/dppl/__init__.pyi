@@ -3,6 +3,7 @@ from . import continual as continual
 from . import encoders as encoders
 from . import errors as errors
 from . import estimators as estimators
+from . import evaluation as evaluation
 from . import export as export
 from . import finetune as finetune
 from . import io as io
@@ -19,6 +20,8 @@ from .estimators import LatticeOptions as LatticeOptions
 from .estimators import PrivateSearch as PrivateSearch
 from .estimators import PublicData as PublicData
 from .estimators import load as load
+from .evaluation import Evaluation as Evaluation
+from .evaluation import evaluate as evaluate
 from .kernel.privacy import ZCDP as ZCDP
 from .kernel.privacy import ApproxDP as ApproxDP
 from .kernel.privacy import GaussianDP as GaussianDP

@@ -1,0 +1,10 @@
+from .evaluate import evaluate as evaluate
+from .evaluation import Confusion as Confusion
+from .evaluation import Estimate as Estimate
+from .evaluation import Evaluation as Evaluation
+from .evaluation import OfBand as OfBand
+from .evaluation import OfClass as OfClass
+from .evaluation import OfConfidence as OfConfidence
+from .evaluation import Threshold as Threshold
+from .evaluation import Together as Together
+from .predicting import AlreadyPredicted as AlreadyPredicted

@@ -1,0 +1,389 @@
+"""`evaluate`: plan, pay, compare predictions with labels in the kernel, and say what the noisy tables show."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl import _validate
+from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
+from dppl.estimators.base import charge, charged
+from dppl.estimators.plan import of_persons
+from dppl.evaluation import intervals
+from dppl.evaluation.evaluation import (
+    Confusion,
+    Estimate,
+    Evaluation,
+    OfBand,
+    OfClass,
+    OfConfidence,
+    Threshold,
+    Together,
+)
+from dppl.evaluation.predicting import Predictor, Predicts, predictor_of
+from dppl.kernel import outcomes
+from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
+from dppl.kernel.outcomes import CONFIDENCE_BINS, SCORE_EDGES, Outcomes
+from dppl.kernel.persons import checked_ids
+from dppl.kernel.privacy import Budget, Guarantee
+from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.composition import total_mu
+from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, ALWAYS_UNCOVERED, ASSUMPTIONS, PERSON
+from dppl.kernel.queries import ADD_REMOVE
+from dppl.kernel.reading import as_labels
+
+if TYPE_CHECKING:
+    from dppl.kernel.privacy.ledger import Ledger
+
+Float = NDArray[np.float64]
+
+# What may be asked besides accuracy, recall and balanced accuracy.
+PARTS = ("precision", "confusions", "calibration", "reliability", "curve")
+# Shares of mu². What is not asked for leaves its share to the others.
+SHARES = {"totals": 15, "classes": 40, "bands": 20, "alarms": 15, "calibration": 10, "reliability": 10}
+# With few classes each is a band by itself, and two need no false alarms.
+_FEW, _CLASSES_OF_FEW, _HISTOGRAM, _CONFUSIONS = 4, 60, 35, 40
+_MOST_CONFUSED = 100
+
+_PUBLIC_INPUTS = ("the list of classes", "the model and its encoder", "all parameters")
+_NOT_COVERED = (
+    "choices made from these numbers: what is chosen by them is reported from other records",
+    "what the model itself tells of its training records, and records that are also among these",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tables:
+    """Noisy tables in records, and the variance of the noise in a cell of each."""
+
+    tables: Mapping[str, Float]
+    variances: Mapping[str, float]
+    bands: intervals.Bands
+
+
+def evaluate(
+    model: Predicts,
+    X: Any,
+    y: Any,
+    budget: Budget,
+    *,
+    groups: Any = None,
+    ledger: Ledger | None = None,
+    partition: str | None = None,
+    confidence: float = 0.9,
+    top_k: int = 5,
+    parts: Collection[str] | None = None,
+    random_state: int | None = None,
+) -> Evaluation:
+    r"""Measure how good a classifier is on private test records, under differential privacy.
+
+    Parameters
+    ----------
+    model : classifier
+        Fitted, with `classes_` and `predict`, and perhaps `predict_proba`: of dppl, of scikit-learn, or a table of
+        predictions (`AlreadyPredicted`).
+    X : array-like of shape (n_records, ...)
+        Private records as the model takes them. One that cannot be scored counts as a miss.
+    y : array-like of shape (n_records,)
+        Private labels; a number and its text name the same class. Records with other labels count nowhere.
+    budget : GaussianDP, ZCDP or ApproxDP
+        What the whole evaluation may spend.
+    groups : array-like of shape (n_records,), default=None
+        Private ids of the persons whose records these are. A record then counts one over the number of records of its
+        person, so that all numbers are of persons.
+    ledger : Ledger, default=None
+        Account of the data set, charged before a private value is read.
+    partition : str, default=None
+        Part of the data set that these records are, see `Ledger.charge`.
+    confidence : float, default=0.9
+        Probability with which each interval covers.
+    top_k : int, default=5
+        Ask whether the label is among so many likeliest classes, if the model has probabilities and more classes.
+    parts : collection of str, default=None
+        What to ask besides accuracy, recall and balanced accuracy, each at its share of the budget: ``"precision"``
+        (and F1), ``"confusions"``, ``"calibration"``, ``"reliability"``, and, for two classes, ``"curve"`` (AUROC,
+        sensitivity and specificity). None asks for precision, for calibration where there are probabilities, and for
+        the curve of two classes.
+    random_state : int, default=None
+        None draws noise from the operating system. With an integer the evaluation must not be released.
+
+    Returns
+    -------
+    Evaluation
+
+    Raises
+    ------
+    ParameterError, BudgetError, BudgetExceeded
+        If a parameter breaks its rule, budget or ledger do not allow it, or the ledger shows that the model was
+        trained on these records. Nothing was charged then.
+    InputError
+        If shapes do not match.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record, or one person with all records (`groups`). Relation: add or remove one. Released: the
+    evaluation, computed from noisy tables of outcomes. Sensitivity: 1 record in L2 for each table
+    (`dppl.kernel.outcomes`). Public inputs: the model, its classes, all parameters. Not covered: choices made from
+    the numbers, and what the model tells of its training records.
+
+    Examples
+    --------
+    >>> import numpy as np, dppl
+    >>> rows, labels = np.tile(np.eye(3), (200, 1)), np.tile(["a", "b", "c"], 200)
+    >>> model = dppl.MeanPrototypes(dppl.GaussianDP(1), classes=["a", "b", "c"]).fit(rows, labels)
+    >>> evaluation = dppl.evaluate(model, rows, labels, dppl.GaussianDP(1))
+    >>> bool(evaluation.accuracy.low > 0.9)
+    True
+    """
+    if checked_budget(budget).weakness:
+        warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
+    predictor = predictor_of(model, X)
+    n_classes = len(predictor.classes)
+    _validate.open_unit(confidence=confidence)
+    _validate.positive_integer(top_k=top_k)
+    k = top_k if predictor.probabilities and n_classes > top_k else None
+    declared = measurements(n_classes, parts, probabilities=predictor.probabilities)
+    paid = calibrated(budget, declared, ADD_REMOVE)
+    shape = np.empty((predictor.n, 0))
+    labels, ids = as_labels(y, shape), None if groups is None else checked_ids(groups, shape)
+    guarantee = _guarantee(budget, paid, predictor, ids is not None, random_state)
+    digest = _sha256_of(predictor.model)
+    is_disjoint = _refuse_training_records(predictor.model, digest, ledger, partition)
+    recorded = {
+        "model": type(predictor.model).__name__,
+        "model_sha256": digest,
+        "parts": list(declared),
+        "confidence": confidence,
+        "top_k": k,
+    }
+    guarantee, entry = charge(ledger, partition, guarantee, "evaluation", recorded)
+    with charged(entry), np.errstate(all="ignore"):
+        held = Outcomes.of(labels, ids, predictor.classes, predictor.guesses(), k)
+        with Measure(paid, held, random_state) as measure:
+            tables = _asked(measure, n_classes)
+    if ledger is not None and entry is not None:
+        ledger.finish(entry)
+    said = _said(tables, predictor.classes.tolist(), confidence, k)
+    together = _together(predictor.model, guarantee, is_disjoint)
+    return Evaluation(
+        classes=tuple(predictor.classes.tolist()),
+        unit=guarantee.unit,
+        confidence=confidence,
+        guarantee=guarantee,
+        top_k=k,
+        together=together,
+        model_sha256=digest,
+        **said,
+    )
+
+
+def measurements(
+    n_classes: int, parts: Collection[str] | None = None, *, probabilities: bool = True
+) -> dict[str, Measurement]:
+    """Return what an evaluation asks, with shares, from public values alone."""
+    if parts is None:
+        parts = {"precision"} | ({"calibration"} if probabilities else set())
+        parts |= {"curve"} if probabilities and n_classes == 2 else set()
+    for part in parts:
+        _validate.one_of(PARTS, parts=part)
+    if not probabilities and (without := set(parts) & {"calibration", "reliability", "curve"}):
+        raise ParameterError(f"{min(without)!r} needs a model with predict_proba.", parameter="parts")
+    if "curve" in parts and n_classes != 2:
+        raise ParameterError(f"'curve' is for two classes; these are {n_classes}.", parameter="parts")
+    if "confusions" in parts and n_classes > _MOST_CONFUSED:
+        raise ParameterError(f"'confusions' is for at most {_MOST_CONFUSED} classes.", parameter="parts")
+    few = n_classes <= _FEW
+    asked = {
+        "totals": (outcomes.Totals(), SHARES["totals"]),
+        "classes": (outcomes.ClassOutcomes(n_classes), _CLASSES_OF_FEW if few else SHARES["classes"]),
+    }
+    if "curve" in parts:
+        asked["classes"] = outcomes.ClassOutcomes(n_classes), SHARES["classes"]
+        asked["histogram"] = outcomes.ScoreHistogram(), _HISTOGRAM
+    if not few:
+        asked["bands"] = outcomes.BandOutcomes(n_classes), SHARES["bands"]
+    if "precision" in parts and n_classes > 2:
+        asked["alarms"] = outcomes.FalseAlarms(n_classes), SHARES["alarms"]
+    if "calibration" in parts:
+        asked["calibration"] = outcomes.CalibrationSums(), SHARES["calibration"]
+    if "reliability" in parts:
+        asked["reliability"] = outcomes.ReliabilityBins(), SHARES["reliability"]
+    if "confusions" in parts and n_classes > 2:
+        asked["confusions"] = outcomes.Confusions(n_classes), _CONFUSIONS
+    return {name: Measurement(query, percent) for name, (query, percent) in asked.items()}
+
+
+def _guarantee(
+    budget: Budget, paid: Mapping[str, Calibrated], predictor: Predictor, persons: bool, random_state: int | None
+) -> Guarantee:
+    guarantee = Guarantee(
+        budget=budget,
+        adjacency=ADD_REMOVE,
+        releases=tuple(one.release for one in paid.values() if one.release is not None),
+        public_inputs=_PUBLIC_INPUTS,
+        not_covered=(*ALWAYS_UNCOVERED, A_CHANGED_RECORD, *_NOT_COVERED),
+        fit_for_release=fit_for_release(random_state),
+        assumptions=(predictor.assumption, *ASSUMPTIONS[1:]),
+    )
+    return of_persons(guarantee, whole=True) if persons else guarantee
+
+
+def _sha256_of(model: Any) -> str | None:
+    return sha256(model.to_bytes()).hexdigest() if hasattr(model, "to_bytes") else None
+
+
+def _refuse_training_records(model: Any, digest: str | None, ledger: Ledger | None, partition: str | None) -> bool:
+    """Return whether the ledger shows that the model comes from another part; refuse it on its own training records."""
+    named = getattr(getattr(model, "guarantee_", None), "ledger_entry", None)
+    if ledger is None or not hasattr(ledger, "releases"):  # what is no ledger is refused when it is charged
+        return False
+    for release in ledger.releases():
+        is_named = named == f"{ledger.dataset}, release {release['number']}"
+        if digest is None or release["model_sha256"] not in (None, digest) or not (is_named or release["model_sha256"]):
+            continue
+        trained_on = release["partition"]
+        if partition is None or trained_on in (None, partition):
+            where = "the whole data set" if trained_on is None else f"the part {trained_on!r}"
+            raise ParameterError(
+                f"must name a part that the model was not trained on: the ledger says that it comes from {where}. "
+                "Nothing was charged.",
+                parameter="partition",
+            )
+        return True
+    return False
+
+
+def _together(model: Any, guarantee: Guarantee, is_disjoint: bool) -> Together | None:
+    """Return what model and evaluation cost a record together, in Gaussian DP."""
+    promised = getattr(model, "guarantee_", None)
+    if not isinstance(promised, Guarantee):
+        return None
+    alike = (promised.adjacency, promised.unit == PERSON) == (guarantee.adjacency, guarantee.unit == PERSON)
+    try:
+        first, second = promised.mu, guarantee.mu
+    except BudgetError:  # accounted in approximate DP alone
+        first = second = None
+    if not alike or first is None or second is None:
+        return Together(None, is_disjoint)
+    mu = max(first, second) if is_disjoint else total_mu([*promised.costs(), *guarantee.costs()])
+    return Together(mu, is_disjoint)
+
+
+def _asked(measure: Measure, n_classes: int) -> _Tables:
+    """Ask for all tables; bands follow from the sizes that were released before."""
+    tables: dict[str, Float] = {}
+    variances: dict[str, float] = {}
+
+    def ask(name: str, **released: Any) -> None:
+        unit = measure.unit(name)
+        tables[name] = np.asarray(measure(name, **released), np.float64) / unit
+        variances[name] = (measure.noise_std(name) ** 2 + 1 / 12) / unit**2  # rounding adds 1/12
+
+    ask("classes")
+    bands = intervals.each_class(n_classes)
+    if "bands" in measure:
+        bands = intervals.bands_of(tables["classes"].sum(axis=0), float(np.sqrt(2 * variances["classes"])))
+        ask("bands", bands=bands.of_class, weights=bands.weights)
+    for name in ("totals", "alarms", "calibration", "reliability", "confusions", "histogram"):
+        if name in measure:
+            ask(name)
+    return _Tables(tables, variances, bands)
+
+
+def _said(noisy: _Tables, classes: list[Any], confidence: float, top_k: int | None) -> dict[str, Any]:
+    """Return what the tables show; a function of released values alone."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    tables, v = noisy.tables, noisy.variances
+    right, among, neither = tables["totals"]
+    accuracy = intervals.ratio(right, among + neither, v["totals"], 2 * v["totals"], z)
+    said: dict[str, Any] = {
+        "n": _number(intervals.count(tables["totals"].sum(), 3 * v["totals"], z)),
+        "accuracy": _estimate(accuracy),
+        "per_class": _of_classes(noisy, classes, z),
+    }
+    if top_k is not None:
+        said["top_k_accuracy"] = _estimate(intervals.ratio(right + among, neither, 2 * v["totals"], v["totals"], z))
+    table, of_table = (tables["bands"], v["bands"]) if "bands" in tables else (tables["classes"], v["classes"])
+    sizes, error = tables["classes"].sum(axis=0), float(np.sqrt(2 * v["classes"]))
+    said["balanced_accuracy"] = _estimate(intervals.balanced_accuracy(table, of_table, noisy.bands, sizes, error, z))
+    recalls = _estimates(intervals.ratio(table[0], table[1], of_table, of_table, z))
+    said["bands"] = tuple(
+        OfBand(tuple(classes[c] for c in np.flatnonzero(noisy.bands.of_class == band)), recall, bool(tail))
+        for band, (recall, tail) in enumerate(zip(recalls, noisy.bands.tail, strict=True))
+        if "bands" in tables
+    )
+    if "confusions" in tables:
+        said["confusions"] = _confusions(tables["confusions"], v["confusions"], classes, confidence, z)
+    if "calibration" in tables:
+        n = float(tables["totals"].sum())
+        gap = intervals.gap(tables["calibration"], v["calibration"], float(accuracy[0]), n, z)
+        said["calibration_gap"] = _estimate(gap, (-1.0, 1.0))
+        if gap[1] > 0 or gap[2] < 0:
+            said["temperature"] = intervals.temperature(tables["calibration"])
+    if "reliability" in tables:
+        hits, misses = tables["reliability"]
+        each = _estimates(intervals.ratio(hits, misses, v["reliability"], v["reliability"], z))
+        said["reliability"] = tuple(
+            OfConfidence(place / CONFIDENCE_BINS, (place + 1) / CONFIDENCE_BINS, one) for place, one in enumerate(each)
+        )
+    if "histogram" in tables:
+        said["auroc"] = _estimate(intervals.auroc(tables["histogram"], v["histogram"], z))
+        said["thresholds"] = _thresholds(tables["histogram"], v["histogram"], z)
+    return said
+
+
+def _of_classes(noisy: _Tables, classes: list[Any], z: float) -> tuple[OfClass, ...]:
+    (hits, misses), v = noisy.tables["classes"], noisy.variances["classes"]
+    sizes = [_number(one) for one in zip(*intervals.count(hits + misses, 2 * v, z), strict=True)]
+    columns = [classes, sizes, _estimates(intervals.ratio(hits, misses, v, v, z))]
+    alarms, of_alarms = noisy.tables.get("alarms"), noisy.variances.get("alarms", v)
+    if alarms is None and len(classes) == 2:  # what one of two classes misses is an alarm for the other
+        alarms = misses[::-1]
+    if alarms is not None:
+        columns.append(_estimates(intervals.ratio(hits, alarms, v, of_alarms, z)))
+        f1 = intervals.ratio(2 * hits, misses + alarms, 4 * v, v + of_alarms, z, design=2.0)
+        columns.append(_estimates(f1))
+    return tuple(OfClass(*row) for row in zip(*columns, strict=True))
+
+
+def _confusions(table: Float, v: float, classes: list[Any], confidence: float, z: float) -> tuple[Confusion, ...]:
+    """Return pairs that noise alone would hardly reach, in any of the cells together, the most frequent first."""
+    off_diagonal = ~np.eye(len(table), dtype=bool)
+    least = np.sqrt(v) * NormalDist().inv_cdf(1 - (1 - confidence) / np.count_nonzero(off_diagonal))
+    told = sorted(np.argwhere(off_diagonal & (table > least)).tolist(), key=lambda cell: -table[tuple(cell)])
+    return tuple(
+        Confusion(classes[one], classes[other], _number(intervals.count(table[one, other], v, z)))
+        for one, other in told
+    )
+
+
+def _thresholds(histogram: Float, v: float, z: float) -> tuple[Threshold, ...]:
+    """Return sensitivity and specificity at each edge of the public bins."""
+    n_bins = histogram.shape[1]
+    below, bins = np.cumsum(histogram, axis=1)[:, :-1], np.arange(1, n_bins)
+    above = histogram.sum(axis=1, keepdims=True) - below
+    sensitivity = _estimates(intervals.ratio(above[1], below[1], v * (n_bins - bins), v * bins, z))
+    specificity = _estimates(intervals.ratio(below[0], above[0], v * bins, v * (n_bins - bins), z))
+    rows = zip(SCORE_EDGES.tolist(), sensitivity, specificity, strict=True)
+    return tuple(Threshold(*row) for row in rows)
+
+
+def _estimates(interval: intervals.Interval) -> list[Estimate]:
+    return [_estimate(one) for one in zip(*interval, strict=True)]
+
+
+def _estimate(interval: intervals.Interval, ends: tuple[float, float] = (0.0, 1.0)) -> Estimate:
+    """Return an estimate, without a value where its interval holds everything."""
+    value, low, high = (float(one) for one in interval)
+    return Estimate(None if (low, high) == ends else value, low, high)
+
+
+def _number(interval: intervals.Interval) -> Estimate:
+    return Estimate(*(float(one) for one in interval))

@@ -1,0 +1,296 @@
+"""What an evaluation says: estimates with intervals, each as data that is checked when it is read, and as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from dppl.kernel.privacy import Guarantee
+from dppl.kernel.privacy.budgets import rounded_up
+from dppl.kernel.privacy.guarantee import PERSON
+
+FORMAT = 1
+CANNOT_TELL = "cannot tell"
+_CLASSES_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number and its interval; `value` is None where noise hides it at this budget.
+
+    Parameters
+    ----------
+    value : float or None
+    low, high : float
+        The interval covers sampling and noise.
+
+    Examples
+    --------
+    >>> str(Estimate(0.8213, 0.798, 0.8431)), str(Estimate(None, 0.0, 1.0))
+    ('0.82 (0.80 to 0.84)', 'cannot tell')
+    """
+
+    value: float | None
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """Length of the interval."""
+        return self.high - self.low
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return the fields, JSON-ready."""
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+    @classmethod
+    def from_dict(cls, content: Any) -> Self:
+        """Read what `to_dict` wrote."""
+        value, low, high = content["value"], float(content["low"]), float(content["high"])
+        if not low <= (low if value is None else value) <= high:
+            raise ValueError("an estimate lies outside of its interval")
+        return cls(None if value is None else float(value), low, high)
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return CANNOT_TELL
+        digits = 2 if max(abs(self.low), abs(self.high)) <= 1 else 0
+        if digits and self.width < 0.02:
+            digits = 3
+        return f"{self.value:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
+
+
+@dataclass(frozen=True, slots=True)
+class OfClass:
+    """What is said of one class.
+
+    Parameters
+    ----------
+    label : str, int, float or bool
+    n : Estimate
+        Number of its test records, or persons.
+    recall : Estimate
+    precision, f1 : Estimate, default=None
+        None where false alarms were not asked for.
+    """
+
+    label: Any
+    n: Estimate
+    recall: Estimate
+    precision: Estimate | None = None
+    f1: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OfBand:
+    """What is said of classes of similar size, by noisy sizes.
+
+    Parameters
+    ----------
+    labels : tuple
+        The classes, in the order of the class list.
+    recall : Estimate
+        Mean recall of the classes; of a tail, the share of its records that are right.
+    tail : bool
+        Whether the sizes of these classes are lost in noise.
+    """
+
+    labels: tuple[Any, ...]
+    recall: Estimate
+    tail: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """A pair of classes of which one is taken for the other: `n` records of `label` are predicted as `predicted`."""
+
+    label: Any
+    predicted: Any
+    n: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class OfConfidence:
+    """The accuracy of the records whose confidence lies between two ends."""
+
+    low: float
+    high: float
+    accuracy: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """What follows if the second class is predicted from this probability on."""
+
+    threshold: float
+    sensitivity: Estimate
+    specificity: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What a record pays for model and evaluation together.
+
+    Parameters
+    ----------
+    mu : float or None
+        In Gaussian DP, rounded up; None if the two costs do not add.
+    disjoint : bool
+        Whether a ledger shows that both come from different parts of the data set.
+    """
+
+    mu: float | None
+    disjoint: bool
+
+    def __str__(self) -> str:
+        if self.mu is None:
+            return "what model and evaluation cost together is not known, since their costs do not add"
+        why = "the parts are disjoint, so the larger cost counts" if self.disjoint else "as if on the same records"
+        return f"together with the model mu = {rounded_up(self.mu, 4)} ({why})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """How good a classifier is on private test records, with intervals that cover sampling and noise.
+
+    Numbers are shares of records, or of persons where the evaluation had their ids: a person's records then count one
+    over their number each.
+
+    Parameters
+    ----------
+    classes : tuple
+        The public class list, in its order.
+    unit : str
+        What the numbers count, as the guarantee says it.
+    confidence : float
+        Probability with which each interval covers, by itself.
+    n : Estimate
+        Number of test records, or persons, with a label in the class list.
+    accuracy, balanced_accuracy : Estimate
+    per_class : tuple of OfClass
+        In the order of `classes`: always all of them.
+    bands : tuple of OfBand
+        Classes by noisy size, the largest first; empty for few classes.
+    guarantee : Guarantee
+        What the evaluation itself promises to its test records.
+    top_k : int, default=None
+    top_k_accuracy : Estimate, default=None
+        Share of records whose label is among the `top_k` likeliest classes.
+    confusions : tuple of Confusion, default=None
+        Pairs that are more than noise, the most frequent first; None where they were not asked for.
+    calibration_gap : Estimate, default=None
+        Mean confidence minus accuracy.
+    temperature : float, default=None
+        What to divide logits by, where the interval of the gap excludes 0. Chosen from these records.
+    reliability : tuple of OfConfidence, default=None
+    auroc : Estimate, default=None
+        For two classes.
+    thresholds : tuple of Threshold, default=None
+        For two classes.
+    together : Together, default=None
+        None if the model has no guarantee.
+    model_sha256 : str, default=None
+        Hash of the file of the evaluated model, if it has one.
+    """
+
+    classes: tuple[Any, ...]
+    unit: str
+    confidence: float
+    n: Estimate
+    accuracy: Estimate
+    balanced_accuracy: Estimate
+    per_class: tuple[OfClass, ...]
+    bands: tuple[OfBand, ...]
+    guarantee: Guarantee
+    top_k: int | None = None
+    top_k_accuracy: Estimate | None = None
+    confusions: tuple[Confusion, ...] | None = None
+    calibration_gap: Estimate | None = None
+    temperature: float | None = None
+    reliability: tuple[OfConfidence, ...] | None = None
+    auroc: Estimate | None = None
+    thresholds: tuple[Threshold, ...] | None = None
+    together: Together | None = None
+    model_sha256: str | None = None
+
+    @property
+    def counted(self) -> str:
+        """What the numbers count: records or persons."""
+        return "persons" if self.unit == PERSON else "records"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, JSON-ready; `from_dict` reads it back."""
+        return {"format": FORMAT} | {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
+
+    def to_json(self) -> str:
+        """Return `to_dict` as text."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Self:
+        """Read what `to_dict` wrote; ValueError, KeyError or TypeError for anything else."""
+        if content["format"] != FORMAT:
+            raise ValueError(f"an evaluation of format {content['format']!r}; this version reads {FORMAT}")
+        values = {one.name: content[one.name] for one in fields(cls)}
+        for name in ("n", "accuracy", "balanced_accuracy", "top_k_accuracy", "calibration_gap", "auroc"):
+            values[name] = None if values[name] is None else Estimate.from_dict(values[name])
+        parts = {"per_class": OfClass, "bands": OfBand, "confusions": Confusion}
+        parts |= {"reliability": OfConfidence, "thresholds": Threshold}
+        for name, kind in parts.items():
+            values[name] = None if values[name] is None else tuple(_row(kind, row) for row in values[name])
+        values["classes"] = tuple(values["classes"])
+        values["guarantee"] = Guarantee.from_dict(values["guarantee"])
+        values["together"] = None if values["together"] is None else Together(**values["together"])
+        if [one.label for one in values["per_class"]] != list(values["classes"]):
+            raise ValueError("an evaluation says something of every class, in their order")
+        return cls(**values)
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def _plain(value: Any) -> Any:
+    """Return nested data as dictionaries and lists."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Guarantee):
+        return value.to_dict()
+    if hasattr(value, "__dataclass_fields__"):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    return value
+
+
+def _row(kind: Any, content: dict[str, Any]) -> Any:
+    """Read one entry of a list; what has a value and two ends is an estimate."""
+    values = {one.name: content[one.name] for one in fields(kind)}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            values[name] = Estimate.from_dict(value)
+        elif isinstance(value, list):
+            values[name] = tuple(value)
+    return kind(**values)
+
+
+def _lines(one: Evaluation) -> Iterator[str]:
+    share = f"{one.confidence:.0%}".replace("%", " %")
+    yield f"On private test {one.counted}, about {one.n} of them; each interval holds with {share}."
+    yield f"accuracy            {one.accuracy}"
+    if one.top_k_accuracy is not None:
+        yield f"{f'among the best {one.top_k}':<20}{one.top_k_accuracy}"
+    yield f"balanced accuracy   {one.balanced_accuracy}"
+    if one.auroc is not None:
+        yield f"AUROC               {one.auroc}"
+    if one.calibration_gap is not None:
+        yield f"confidence too high by {one.calibration_gap}"
+    if one.temperature is not None:
+        yield f"a temperature of {one.temperature:.2g} would mend that; measure it on other records"
+    yield "recall by class" + ("" if len(one.per_class) <= _CLASSES_SHOWN else f" (the first {_CLASSES_SHOWN})")
+    for each in one.per_class[:_CLASSES_SHOWN]:
+        yield f"  {each.label!s:<18}{each.recall}"
+    for pair in one.confusions or ():
+        yield f"  {pair.label} taken for {pair.predicted}: {pair.n}"
+    yield one.guarantee.summary()
+    if one.together is not None:
+        yield f"{one.together}."

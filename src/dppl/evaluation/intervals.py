@@ -1,0 +1,160 @@
+"""Estimates and intervals from noisy tables: pure functions of released numbers.
+
+`v` is the variance of the noise in a cell, in records squared, and z the normal quantile of the interval. Every
+function returns an estimate, a lower and an upper end, which cover sampling and noise alike. An interval from 0 to 1
+says that the number is lost in noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dppl.kernel.outcomes import TEMPERATURES
+
+Float: TypeAlias = NDArray[np.float64]
+Interval: TypeAlias = tuple[Any, Any, Any]  # estimate, lower end, upper end
+
+# A size is known if it is so many standard errors.
+_KNOWN = 3.0
+# Known classes are in one band if their sizes differ by less than this factor; this many bands at most.
+_FACTOR, _MOST_BANDS = 3.0, 6
+
+
+def ratio(
+    hits: ArrayLike, misses: ArrayLike, v_hits: ArrayLike, v_misses: ArrayLike, z: float, design: float = 1.0
+) -> Interval:
+    """Return the share of hits among hits and misses.
+
+    Of all shares a it holds those with ((1-a)·h - a·m)² ≤ z²·(N·a(1-a) + (1-a)²·v_h + a²·v_m), the roots of a
+    quadratic: Wilson's interval (1927, J. Amer. Statist. Assoc. 22) without noise, Fieller's (1954, J. Roy. Statist.
+    Soc. B 16) where the number of records is large. The lower end is 0 exactly if h ≤ z·√v_h, the upper end 1 exactly
+    if m ≤ z·√v_m. `design` multiplies the sampling variance.
+
+    >>> [round(float(end), 3) for end in ratio(80, 20, 0, 0, 1.645)]
+    [0.8, 0.727, 0.857]
+    """
+    vh, vm = np.asarray(v_hits, np.float64), np.asarray(v_misses, np.float64)
+    h, m = (np.maximum(np.asarray(one, np.float64), 0.0) for one in (hits, misses))
+    n = h + m
+    sampling = np.maximum(n, 1) * design
+    estimate = np.where(n > 0, h / np.maximum(n, 1e-9), 0.5)
+    a, b, c = n * n + z * z * (sampling - vh - vm), -2 * h * n - z * z * (sampling - 2 * vh), h * h - z * z * vh
+    root = np.sqrt(np.maximum(b * b - 4 * a * c, 0))
+    with np.errstate(all="ignore"):  # where a is 0 there is one root, and the ends are 0 and 1 or next to it
+        roots = np.sort(np.stack([(-b - root) / (2 * a), (-b + root) / (2 * a)]), axis=0)
+    low = np.where(roots[1] <= estimate, roots[1], roots[0])  # the root next to the estimate, on its side
+    high = np.where(roots[0] >= estimate, roots[0], roots[1])
+    low = np.where((c <= 0) | ~np.isfinite(low), 0, np.clip(low, 0, estimate))
+    high = np.where((m * m <= z * z * vm) | ~np.isfinite(high), 1, np.clip(high, estimate, 1))
+    return estimate, low, high
+
+
+def count(value: ArrayLike, v: ArrayLike, z: float) -> Interval:
+    """Return a number of records, which is not negative; it covers the noise, as the records are those at hand."""
+    noisy = np.asarray(value, np.float64)
+    half = z * np.sqrt(np.asarray(v, np.float64))
+    return np.maximum(noisy, 0.0), np.maximum(noisy - half, 0.0), np.maximum(noisy + half, 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bands:
+    """Classes of similar size, by released sizes: what is asked of a band is a mean over its classes."""
+
+    of_class: NDArray[np.intp]  # shape (n_classes,)
+    weights: Float  # shape (n_classes,); at most 1, so that classes of a band weigh alike
+    tail: NDArray[np.bool_]  # shape (n_bands,); whether sizes in a band are lost in noise
+
+
+def bands_of(sizes: Float, error: float) -> Bands:
+    """Cut classes whose noisy size is known into bands by factors of 3 from the largest; all others are the tail."""
+    known = sizes >= _KNOWN * error
+    below_largest = max(float(sizes.max()), 1e-9) / np.maximum(sizes, 1e-9)
+    number = np.minimum(np.floor(np.log(below_largest) / np.log(_FACTOR)), _MOST_BANDS - 1)
+    _, of_class = np.unique(np.where(known, number, _MOST_BANDS), return_inverse=True)
+    weights = np.ones(len(sizes))
+    tail = np.zeros(int(of_class.max()) + 1, bool)
+    for band in range(len(tail)):
+        inside = of_class == band
+        tail[band] = not known[inside].all()
+        if not tail[band]:
+            weights[inside] = sizes[inside].min() / sizes[inside]
+    return Bands(of_class, weights, tail)
+
+
+def each_class(n_classes: int) -> Bands:
+    """Return bands of one class each, for few classes."""
+    return Bands(np.arange(n_classes), np.ones(n_classes), np.zeros(n_classes, bool))
+
+
+def balanced_accuracy(table: Float, v: float, bands: Bands, sizes: Float, error: float, z: float) -> Interval:
+    """Return the mean recall of the classes, from hits and misses of bands, shape (2, n_bands).
+
+    Recalls of bands are not limited to [0, 1] before they are added up, which would make them biased. A band that is
+    lost in noise counts as [0, 1]. In the tail sizes are unknown. If none is above F, the largest noisy size and its
+    error, Σ recall ≥ hits/F and Σ (1 - recall) ≥ misses/F, which bound the mean recall without any assumption.
+    """
+    n_classes, n_bands = len(bands.of_class), len(bands.tail)
+    in_band = np.bincount(bands.of_class, minlength=n_bands)
+    n = table.sum(axis=0)
+    lost = n < _KNOWN * np.sqrt(2 * v)
+    records = np.where(lost, 1.0, np.maximum(n, 1.0))
+    recall = np.where(lost, 0.5, table[0] / records)
+    p = np.clip((table[0] + 2) / (records + 4), 0.02, 0.98)  # for the variance alone
+    variance = np.where(lost, 0.0, (records * p * (1 - p) + ((1 - p) ** 2 + p**2) * v) / records**2)
+    spread, of_sizes = np.ones(n_bands), np.zeros(n_bands)
+    for band in range(n_bands):
+        inside = sizes[bands.of_class == band]
+        if bands.tail[band] and len(inside) > 1:  # the largest plausible class over the mean class
+            spread[band] = max((max(float(inside.max()), 0.0) + error) * len(inside) / records[band], 1.0)
+        elif not lost[band] and len(inside) > 1:  # weights rest on noisy sizes
+            of_sizes[band] = np.mean((error / inside) ** 2) * p[band] * (1 - p[band]) / len(inside)
+    low, high = np.where(lost, 0, recall / spread), np.where(lost, 1, 1 - (1 - recall) / spread)
+    share = in_band / n_classes
+    half = z * np.sqrt(np.sum(share**2 * (variance / spread**2 + of_sizes)))
+    ends = np.clip([share @ low - half, share @ high + half], 0, 1)
+    return ends.mean(), ends[0], ends[1]
+
+
+def auroc(histogram: Float, v: float, z: float) -> Interval:
+    """Return the probability that a record of the second class scores above one of the first, shape (2, n_bins).
+
+    Rows are the two classes. Pairs within a bin count half. Cells are not limited to 0, which would make sums biased.
+    """
+    negative, positive = histogram
+    n_bins, n, m = len(positive), float(positive.sum()), float(negative.sum())
+    if min(n, m) < _KNOWN * np.sqrt(v * n_bins):
+        return 0.5, 0.0, 1.0
+    below = (np.cumsum(negative) - negative / 2) / m
+    above = 1 - (np.cumsum(positive) - positive / 2) / n
+    a = float(positive @ below / n)
+    p, q = np.maximum(positive, 0), np.maximum(negative, 0)
+    p, q = p / p.sum(), q / q.sum()
+    noise = v * (np.sum((below - a) ** 2) / n**2 + np.sum((above - a) ** 2) / m**2 + v * n_bins / 3 / (n * m) ** 2)
+    of_positive, of_negative = (
+        min(float(share @ (np.clip(rank, 0, 1) - a) ** 2), 0.25) for share, rank in ((p, below), (q, above))
+    )
+    half = z * np.sqrt(noise + of_positive / n + of_negative / m)
+    half += min(float(p @ q), 1 / n_bins) / 6  # how far pairs within a bin may be from half
+    return float(np.clip(a, 0, 1)), max(a - half, 0.0), min(a + half, 1.0)
+
+
+def gap(sums: Float, v: float, accuracy: float, n: float, z: float) -> Interval:
+    """Return mean confidence minus accuracy, from sums at each of `TEMPERATURES`, in records."""
+    n = max(n, 1.0)
+    middle = float(sums[TEMPERATURES.index(1.0)]) / n
+    half = z * float(np.sqrt(n * accuracy * (1 - accuracy) + v)) / n
+    return float(np.clip(middle, -1, 1)), max(middle - half, -1.0), min(middle + half, 1.0)
+
+
+def temperature(sums: Float) -> float:
+    """Return where sums at `TEMPERATURES` cross 0, linear in the logarithm; the nearest end if they do not.
+
+    A higher temperature lowers confidence, so without noise the sums fall.
+    """
+    logs = np.log(TEMPERATURES)
+    falling = np.minimum.accumulate(sums)
+    return float(np.exp(np.interp(0.0, -falling, logs)))

@@ -1,0 +1,274 @@
+"""What may be asked of the outcomes of a classifier on private test records, and how far one record moves the answer.
+
+A record has an outcome: the class of its label, the class that was predicted for it, and perhaps how sure that was. An
+outcome depends on its record alone, so a test record that leaves takes one outcome with it and moves no other. A label
+that names none of the classes counts nowhere, as in fits. A record that could not be scored counts as a miss.
+
+Every query here adds up integers in steps of 1/2¹⁶. A record adds what its proof bounds by 2¹⁶ in L2. The records of a
+person weigh 2¹⁶/m each, rounded down, where m is the number of their records that count: what they add together is
+then a sum of vectors, each at most 1/m as long as for one record, and no longer than 2¹⁶ by the triangle inequality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.errors import MeasurementError
+from dppl.kernel import persons, reading
+from dppl.kernel.persons import WholePersons
+from dppl.kernel.queries import STEPS, Query, on_grid, shaped
+from dppl.kernel.reading import Codes
+
+__all__ = ["CONFIDENCE_BINS", "SCORE_EDGES", "TEMPERATURES", "Guesses", "Outcomes"]
+__all__ += ["BandOutcomes", "CalibrationSums", "ClassOutcomes", "Confusions", "FalseAlarms"]
+__all__ += ["ReliabilityBins", "ScoreHistogram", "Totals"]
+
+Float = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+# Probabilities are raised to 1/T by products and square roots alone. IEEE 754 rounds these correctly, so the bits are
+# the same in any batch.
+TEMPERATURES = (0.5, 2 / 3, 1.0, 4 / 3, 2.0)
+CONFIDENCE_BINS = 10
+# Bins of the probability of the second of two classes, by log-odds: narrow at the middle, where a model that noise
+# made cautious has all of its records, and wide towards 0 and 1.
+_LOG_ODDS = np.array([0.25, 0.5, 1, 1.5, 2.5, 4, 6])
+SCORE_EDGES = 1 / (1 + np.exp(-np.concatenate([-_LOG_ODDS[::-1], [0], _LOG_ODDS])))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Guesses:
+    """What a classifier says of some records, one after the other."""
+
+    predicted: Codes  # shape (n,); position of the class, -1 where the record could not be scored
+    probabilities: NDArray[np.floating[Any]] | None = None  # shape (n, n_classes)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Outcomes:
+    """The outcomes of private test records, which only queries see."""
+
+    codes: Codes  # shape (n,); class of the label, -1 where it names none
+    predicted: Codes  # shape (n,); class that was predicted, -1 where the record could not be scored
+    weights: Int64  # shape (n,); what a record counts, in steps; 0 where its label names no class
+    among: NDArray[np.bool_] | None = None  # shape (n,); whether the label is among the k likeliest classes
+    # Shape (n, len(TEMPERATURES)); probability of the predicted class at each temperature.
+    confidences: Float | None = None
+    scores: Float | None = None  # shape (n,); probability of the second of two classes
+
+    @classmethod
+    def of(
+        cls,
+        labels: NDArray[Any],
+        ids: NDArray[Any] | None,
+        classes: NDArray[Any],
+        guesses: Iterable[Guesses],
+        top_k: int | None = None,
+    ) -> Self:
+        """Compare labels with what a classifier says of each record, in the order of the records.
+
+        `ids` are of persons, as `checked_ids` returns them.
+        """
+        codes = reading.class_codes(labels, classes, "ignore")
+        parts, start = [], 0
+        for some in guesses:
+            stop = start + len(some.predicted)
+            parts.append(_compared(codes[start:stop], some, top_k))
+            start = stop
+        if not parts:  # without records all columns are empty
+            parts.append(_compared(codes, Guesses(codes, np.empty((0, len(classes)))), top_k))
+        predicted, *rest = (np.concatenate(column) for column in zip(*parts, strict=True))
+        weights = np.full(len(codes), STEPS, np.int64)
+        if ids is not None:
+            weights = WholePersons(codes, persons.person_codes(ids)).shares(np.full(len(classes), STEPS))
+        among, confidences, scores = rest or (None, None, None)
+        return cls(codes, predicted, np.where(codes >= 0, weights, 0), among, confidences, scores)
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """Whether the label of each record names the predicted class."""
+        return np.asarray((self.codes >= 0) & (self.predicted == self.codes))
+
+    def total(self, query: Query, **released: Any) -> Int64:
+        """Return the value of a query of these outcomes."""
+        return query.exact(self, **query.checked(**released))  # type: ignore[arg-type]  # of outcomes, not of rows
+
+
+def _compared(codes: Codes, some: Guesses, top_k: int | None) -> tuple[NDArray[Any], ...]:
+    """Return predicted classes and, where there are probabilities, `among`, `confidences` and `scores`."""
+    if some.probabilities is None:
+        return (some.predicted,)
+    # A row with a number that is none has probabilities of 0. Else all numbers are in [0, 1].
+    p = np.clip(np.where(np.isnan(some.probabilities).any(axis=1, keepdims=True), 0, some.probabilities), 0, 1)
+    rows, label = np.arange(len(p)), np.maximum(codes, 0)
+    likelier = np.count_nonzero(p > p[rows, label][:, None], axis=1)
+    scored = some.predicted >= 0
+    among = (codes >= 0) & scored & ((likelier < (top_k or 1)) | (codes == some.predicted))
+    root = np.sqrt(p)
+    powers = (p * p, p * root, p, root * np.sqrt(root), root)
+    chosen = np.maximum(some.predicted, 0)
+    confidences = np.zeros((len(p), len(powers)))
+    for column, power in enumerate(powers):
+        total = power.sum(axis=1)
+        np.divide(power[rows, chosen], total, out=confidences[:, column], where=scored & (total > 0))
+    return some.predicted, among, confidences, p[:, -1].astype(np.float64)
+
+
+class OutcomeQuery(Query):
+    """A query of outcomes. A record adds a vector no longer than 2¹⁶; a person with all records adds none longer."""
+
+    squared_norm = Fraction(STEPS**2)
+    unit = float(STEPS)  # a record
+    whole_persons = True
+
+    def exact(self, held: Outcomes, **at: Any) -> Int64:  # type: ignore[override]
+        """Return the value of some outcomes, without noise."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Totals(OutcomeQuery):
+    """How many records are right; are wrong with the label among the k likeliest classes; are neither.
+
+    A record adds its weight to one of three cells.
+    """
+
+    words = "right answers, labels among the likeliest classes, and other records"
+
+    def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
+        """Return them, shape (3,)."""
+        among = held.right if held.among is None else held.among | held.right
+        return counted(np.where(held.right, 0, np.where(among, 1, 2)), held.weights, 3)
+
+
+@dataclass(frozen=True)
+class ClassOutcomes(OutcomeQuery):
+    """How many records of each class are right, and how many are not: a record adds its weight to one cell."""
+
+    n_classes: int
+    words = "right and wrong answers of each class"
+
+    def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
+        """Return hits and misses, shape (2, n_classes)."""
+        return _hits_and_misses(held, np.maximum(held.codes, 0), held.weights, self.n_classes)
+
+
+@dataclass(frozen=True)
+class BandOutcomes(OutcomeQuery):
+    """How many records are right and how many are not in each band of classes, weighted by class.
+
+    A record adds its weight times the weight of its class, which is limited to [0, 1] here whatever was released, to
+    one cell; the product is rounded down.
+    """
+
+    n_classes: int
+    words = "right and wrong answers in each band of classes, weighted by class"
+
+    def checked(self, *, bands: NDArray[np.intp], weights: Float) -> dict[str, Any]:
+        """Round the weights of classes to steps; `bands` is the band of each class, from 0."""
+        bands = np.asarray(bands)
+        if bands.shape != (self.n_classes,) or bands.min() < 0 or bands.max() >= self.n_classes:
+            raise MeasurementError(f"bands must be one number for each of {self.n_classes} classes, from 0")
+        return {"bands": bands, "steps": on_grid(shaped("weights", weights, self.n_classes), STEPS)}
+
+    def exact(self, held: Outcomes, *, bands: NDArray[np.intp], steps: Int64) -> Int64:  # type: ignore[override]
+        """Return hits and misses, shape (2, n_bands)."""
+        label = np.maximum(held.codes, 0)
+        return _hits_and_misses(held, bands[label], held.weights * steps[label] // STEPS, int(bands.max()) + 1)
+
+
+@dataclass(frozen=True)
+class FalseAlarms(OutcomeQuery):
+    """How many records each class was wrongly predicted for: a record adds its weight to one cell, or nothing."""
+
+    n_classes: int
+    words = "wrong answers by predicted class"
+
+    def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
+        """Return them, shape (n_classes,)."""
+        wrong = ~held.right & (held.predicted >= 0)
+        return counted(np.maximum(held.predicted, 0), np.where(wrong, held.weights, 0), self.n_classes)
+
+
+@dataclass(frozen=True)
+class Confusions(OutcomeQuery):
+    """How often each class is taken for each other one: a record adds its weight to one cell, or nothing."""
+
+    n_classes: int
+    words = "wrong answers by class and predicted class"
+
+    def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
+        """Return them, shape (n_classes, n_classes), by label and predicted class."""
+        wrong = ~held.right & (held.predicted >= 0)
+        cells = np.maximum(held.codes, 0) * self.n_classes + np.maximum(held.predicted, 0)
+        table = counted(cells, np.where(wrong, held.weights, 0), self.n_classes**2)
+        return table.reshape(self.n_classes, self.n_classes)
+
+
+@dataclass(frozen=True)
+class CalibrationSums(OutcomeQuery):
+    """By how much confidence exceeds accuracy, added up at each of J temperatures and divided by √J.
+
+    Let L = ⌊2¹⁶/√J⌋. A record of weight w adds trunc(x·wL/2¹⁶) at each temperature, where x = confidence - right lies
+    in [-1, 1]. wL/2¹⁶ is a float without rounding, and a product with |x| ≤ 1 does not round above it. So a record adds
+    J numbers of wL/2¹⁶ at most, whose norm is √J·L·w/2¹⁶ ≤ w.
+    """
+
+    words = "confidence minus accuracy at several temperatures"
+
+    def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
+        """Return them, shape (len(TEMPERATURES),)."""
+        assert held.confidences is not None
+        limit = isqrt(STEPS**2 // len(TEMPERATURES))
+        excess = np.clip(held.confidences, 0, 1) - held.right[:, None]
+        steps = np.trunc(excess * (held.weights * limit / STEPS)[:, None])
+        return np.asarray(steps.astype(np.int64).sum(axis=0))
+
+    @property
+    def unit(self) -> float:  # type: ignore[override]
+        """Steps of a record whose confidence exceeds its accuracy by 1."""
+        return float(isqrt(STEPS**2 // len(TEMPERATURES)))
+
+
+@dataclass(frozen=True)
+class ReliabilityBins(OutcomeQuery):
+    """How many records of each range of confidence are right, and how many are not: a record adds to one cell."""
+
+    words = "right and wrong answers by confidence"
+
+    def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
+        """Return hits and misses, shape (2, CONFIDENCE_BINS)."""
+        assert held.confidences is not None
+        confidence = held.confidences[:, TEMPERATURES.index(1.0)]
+        bins = np.minimum((confidence * CONFIDENCE_BINS).astype(np.intp), CONFIDENCE_BINS - 1)
+        return _hits_and_misses(held, bins, held.weights, CONFIDENCE_BINS)
+
+
+@dataclass(frozen=True)
+class ScoreHistogram(OutcomeQuery):
+    """How many records of each of two classes have a score in each of 16 public bins: a record adds to one cell."""
+
+    words = "records of each class by score"
+
+    def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
+        """Return them, shape (2, len(SCORE_EDGES) + 1)."""
+        assert held.scores is not None
+        n_bins = len(SCORE_EDGES) + 1
+        bins = np.searchsorted(SCORE_EDGES, held.scores, side="right")
+        return counted(np.maximum(held.codes, 0) * n_bins + bins, held.weights, 2 * n_bins).reshape(2, n_bins)
+
+
+def counted(cells: NDArray[np.integer[Any]], weights: Int64, n_cells: int) -> Int64:
+    """Add weights by cell; integers below 2⁵³ are exact in any order."""
+    return np.bincount(cells, weights.astype(np.float64), n_cells).astype(np.int64)
+
+
+def _hits_and_misses(held: Outcomes, cells: NDArray[np.integer[Any]], weights: Int64, n_cells: int) -> Int64:
+    return counted(np.where(held.right, cells, cells + n_cells), weights, 2 * n_cells).reshape(2, n_cells)
