@@ -1,4 +1,4 @@
-"""`dppl encoders`: every encoder that a name stands for, and what this machine lacks of it."""
+"""`dppl embed --encoders`: every encoder that a name stands for, and what this machine lacks of it."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def test_all_presets_and_schemes_are_listed():
 
 
 def test_every_encoder_is_shown_with_what_it_needs(cli):
-    shown = cli("encoders", COLUMNS="80").stdout
+    shown = cli("embed", "--encoders", COLUMNS="80").stdout
     listed = list_encoders()
     assert all(len(line) <= 80 for line in shown.splitlines()[: len(listed) + 1])
     for entry in listed:

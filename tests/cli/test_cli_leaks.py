@@ -143,7 +143,7 @@ OWNERS = {
     "evaluate": "do not publish them",
 }
 # Commands that read no records but built-in or public ones.
-WITHOUT_RECORDS = {*("audit", "demo", "encoders", "export", "ledger create", "plan", "serve")}
+WITHOUT_RECORDS = {*("audit", "demo", "export", "ledger create", "plan", "serve")}
 
 
 def commands():
@@ -154,7 +154,15 @@ def commands():
 
 def test_every_command_is_compared_or_has_a_reason(cli):
     found = dict(commands())
-    assert set(found) == {"fit", "train", "finetune", *(command for command, *_ in AFTER), *OWNERS, *WITHOUT_RECORDS}
+    assert set(found) == {
+        "fit",
+        "train",
+        "finetune",
+        "split",
+        *(command for command, *_ in AFTER),
+        *OWNERS,
+        *WITHOUT_RECORDS,
+    }
     for name, words in OWNERS.items():
         assert words in " ".join(cli(*name.split(), "--help").stdout.split())
     for name in WITHOUT_RECORDS:
@@ -374,6 +382,15 @@ def test_every_format_shows_only_what_is_released(layout, record, folders, asser
     pair = folders(neighbours(record), layout)
     trace = assert_same(pair, fit(["--mu", "1"], layout, RECORDS[record][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_split_shows_nothing_and_only_its_owner_may_read_the_parts(record, folders, assert_same):
+    pair = folders(neighbours(record))
+    outs = ["--out-train", "private/part-1.npz", "--out-test", "private/part-2.npz"]
+    trace = assert_same(pair, ["split", "private/train.npz", "--test", "0.3", *outs])
+    assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
+    assert {name for name in trace.files if "part" in name} == {"private/part-1.npz", "private/part-2.npz"}
 
 
 @pytest.mark.parametrize("method", FITS)

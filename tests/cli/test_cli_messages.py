@@ -108,7 +108,7 @@ def test_values_of_parameters_are_options_on_the_command_line():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-@pytest.mark.parametrize("arguments", [["--version"], ["fit", "--help"], ["encoders"]])
+@pytest.mark.parametrize("arguments", [["--version"], ["fit", "--help"], ["embed", "--encoders"]])
 def test_a_full_disk_behind_standard_output_is_named(arguments):
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "dppl", *arguments]

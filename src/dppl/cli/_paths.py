@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from dppl.finetune.workflow import Finetuned
 
 
-def check_output(out: Path, inputs: Iterable[Path | None], *, force: bool) -> None:
-    """Refuse, before any work, an output file that cannot be written, is an input, or exists (unless `force`)."""
+def check_output(
+    out: Path, inputs: Iterable[Path | None], *, force: bool | None = None, parameter: str = "out"
+) -> None:
+    """Refuse, before any work, an output file that cannot be written, is an input, or exists (unless `force`).
+
+    Without `force`, the command never replaces a file.
+    """
     # A link to an input, or a hard link, is the input.
     is_read = out.exists() and any(path and path.exists() and out.samefile(path) for path in inputs)
     for holds, rule in (
@@ -25,10 +30,13 @@ def check_output(out: Path, inputs: Iterable[Path | None], *, force: bool) -> No
         (not out.is_dir(), f"name a file; {out} is a folder"),
         (not is_read, f"not be a file that is read; {out} is; choose another name"),
         (out.is_file() or not out.exists(), f"name a file; {out} is a device or a pipe"),
-        (force or not os.path.lexists(out), f"name a new file; {out} exists; choose another name, or add --force"),
+        (
+            force or not os.path.lexists(out),
+            f"name a new file; {out} exists; choose another name{'' if force is None else ', or add --force'}",
+        ),
     ):
         if not holds:
-            raise ParameterError(f"must {rule}.", parameter="out")
+            raise ParameterError(f"must {rule}.", parameter=parameter)
     if not os.access(out.parent, os.W_OK):
         raise PermissionError(f"{out.parent} cannot be written to.")
 

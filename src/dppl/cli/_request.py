@@ -26,7 +26,7 @@ __all__ = ["COMMANDS", "SETTINGS", "Commands", "argument", "flag", "imported", "
 COMMANDS = {
     "demo": ("dppl.lab.commands.demo", "Train every method on built-in digits, compare them, and release one model."),
     "plan": ("plan", "Say what accuracy a budget buys, by class size, before any private record is read."),
-    "encoders": ("embed", "List the encoders: what they embed, their licence, and how to install them."),
+    "split": ("split", "Hold records out for an evaluation: each falls into one of two files by a coin."),
     "train": ("train", "Embed images or texts, train a private classifier, and save it."),
     "finetune": ("finetune", "Train weights of a public network privately on images, and save them."),
     "embed": ("embed", "Embed raw images or texts with a frozen public encoder."),

@@ -1,4 +1,4 @@
-"""`dppl embed`: raw images or texts to a table of embeddings, with a frozen public encoder; `dppl encoders`."""
+"""`dppl embed`: raw images or texts to a table of embeddings, with a frozen public encoder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,26 @@ if TYPE_CHECKING:
 _OPTIONS = ("workers", "shard_rows", "precision", "strict")
 
 
-@request("out", "encoder", "x", "y", "labels")
+def _list_encoders(asked: bool) -> None:
+    """Print what the encoders embed, their licences, and how to install them; nothing is downloaded."""
+    if not asked:
+        return
+    from dppl.encoders import list_encoders
+
+    entries, screen = list_encoders(), console()
+    rows = (
+        (entry.name, entry.kind, entry.dimension or "as the model", entry.licence, ("no", "yes")[entry.installed])
+        for entry in entries
+    )
+    headings = ("name", "embeds", "features", "licence of weights", "installed")
+    screen.print(table_of(headings, rows, ("features",), box=None, pad_edge=False))
+    for entry in entries:
+        if entry.install:
+            screen.print(f"{entry.name}: {entry.install}", soft_wrap=True)
+    raise typer.Exit
+
+
+@request("out", "encoder", "x", "y", "labels", "encoders")
 class Embed(Records, Labels, Persons, Device):
     r"""Embed raw images or texts with a frozen public encoder.
 
@@ -43,6 +62,13 @@ class Embed(Records, Labels, Persons, Device):
     source: Path = argument("SOURCE", "Folder of images or of .parquet files; .csv, .tsv, .jsonl, .parquet, .txt.")
     out: Path = option("TABLE", "Folder to write: a new one, or an unfinished one to continue.")
     encoder: str = option("URI", "Frozen public encoder.")
+    encoders: bool = option(
+        "",
+        "List the encoders: what they embed, their licence, and how to install them.",
+        False,
+        is_eager=True,
+        callback=_list_encoders,
+    )
     rows: str = option("float16|int8|float32", "How embeddings are stored. Default float16.", "float16")
     options: list[str] = option(
         "NAME=VALUE",
@@ -94,27 +120,3 @@ def resumable(folder: Path) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         stop.add_note(f"The same command continues after the last complete part; parts are kept in {folder}.")
         raise
-
-
-@request()
-class Encoders:
-    """List the encoders: what they embed, their licence, and how to install them.
-
-    A name goes behind --encoder of `dppl embed` and `dppl train`. NAME is one
-    on the Hugging Face hub, or a local folder. Nothing is downloaded.
-    """
-
-    def run(self) -> None:
-        """Print the list."""
-        from dppl.encoders import list_encoders
-
-        entries, screen = list_encoders(), console()
-        rows = (
-            (entry.name, entry.kind, entry.dimension or "as the model", entry.licence, ("no", "yes")[entry.installed])
-            for entry in entries
-        )
-        headings = ("name", "embeds", "features", "licence of weights", "installed")
-        screen.print(table_of(headings, rows, ("features",), box=None, pad_edge=False))
-        for entry in entries:
-            if entry.install:
-                screen.print(f"{entry.name}: {entry.install}", soft_wrap=True)

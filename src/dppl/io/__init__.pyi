@@ -10,6 +10,8 @@ from .sources import KINDS as KINDS
 from .sources import has_columns as has_columns
 from .sources import holds_embeddings as holds_embeddings
 from .sources import open_source as open_source
+from .splitting import held_out as held_out
+from .splitting import split_file as split_file
 from .tables import EmbeddingTable as EmbeddingTable
 from .tables import PartedTable as PartedTable
 from .tables import read_ids as read_ids

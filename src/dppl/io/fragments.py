@@ -187,9 +187,14 @@ def read_outline(place: Place, x: str, y: str | None) -> Outline:
     if place.suffix == ".npy":
         return Outline(Fragment.of(read_npy(place), place if place.local is not None else None), None, {})
     with parquet.open_parquet(place) as file:
-        entries = (file.schema_arrow.metadata or {}).items()
-        metadata = {key.decode("utf-8", "replace"): text.decode("utf-8", "replace") for key, text in entries}
+        metadata = metadata_of(file.schema_arrow)
         return Outline(_parquet_fragment(file, place, x, metadata), parquet.read_labels(file, place, y), metadata)
+
+
+def metadata_of(schema: pa.Schema) -> dict[str, str]:
+    """Return what a Parquet file says of itself."""
+    entries = (schema.metadata or {}).items()
+    return {key.decode("utf-8", "replace"): text.decode("utf-8", "replace") for key, text in entries}
 
 
 def read_npy(place: Place) -> Array:

@@ -90,16 +90,7 @@ class CsvTexts(Source):
     def __init__(self, path: Path, columns: Columns, form: Form) -> None:
         self._path, self._form = path, form
         form.check(path)
-        # The header shows the delimiter: it is public, and no record decides.
-        widths, first = {}, "\t" if path.suffix.lower() == ".tsv" else ","
-        for self._delimiter in (first, *_DELIMITERS):
-            header = next(self._rows(), None)
-            if header is None:
-                raise InputError(f"{path} is empty; its first line must name the columns.")
-            widths[self._delimiter] = header if isinstance(header, list) else []
-        most = max(widths, key=lambda delimiter: len(widths[delimiter]))  # of equal ones the first
-        self._delimiter = first if len(widths[first]) > 1 else most
-        self._names = widths[self._delimiter]
+        self._delimiter, self._names = read_header(path, form)
         self.columns = resolve_columns(columns, self._names, path, self._usual, secret=True)
         self.label_type = None if self.columns.y is None else pa.string()
         self.person_type = None if self.columns.person is None else pa.string()
@@ -107,7 +98,7 @@ class CsvTexts(Source):
 
     def __iter__(self) -> Iterator[Record]:
         places = {role: self._names.index(name) for role, name in asdict(self.columns).items() if name is not None}
-        for number, row in enumerate(islice(self._rows(), 1, None)):
+        for number, row in enumerate(islice(_rows(self._path, self._form, self._delimiter), 1, None)):
             if isinstance(row, str):
                 yield bad_record(f"row {number}", row)
             elif len(row) != len(self._names):
@@ -120,16 +111,47 @@ class CsvTexts(Source):
         text, identity = fields["x"], fields.get("id", number)
         return make_record(f"row {number}", identity, fields.get("y"), lambda: text, text, fields.get("person"))
 
-    def _rows(self) -> Iterator[list[str] | str]:
-        """Yield the rows that are not blank, and for one that is damaged the reason why it is skipped."""
-        # What belongs to a row is as the lenient reader says: a strict one stops within a damaged row, and would take
-        # the lines that remain of it for other rows.
-        with self._form.opened(self._path) as file:
-            lines = _CsvLines(file, self._delimiter)
-            for row in _without_limit(csv.reader(lines, delimiter=self._delimiter)):
-                damage = lines.end_row()
-                if row:
-                    yield damage or row
+
+def read_header(path: Path, form: Form) -> tuple[str, list[str]]:
+    """Return the delimiter of a CSV file and its columns: the header, which is public, shows both."""
+    widths, first = {}, "\t" if path.suffix.lower() == ".tsv" else ","
+    for delimiter in (first, *_DELIMITERS):
+        header = next(_rows(path, form, delimiter), None)
+        if header is None:
+            raise InputError(f"{path} is empty; its first line must name the columns.")
+        widths[delimiter] = header if isinstance(header, list) else []
+    most = max(widths, key=lambda delimiter: len(widths[delimiter]))  # of equal ones the first
+    chosen = first if len(widths[first]) > 1 else most
+    return chosen, widths[chosen]
+
+
+def _rows(path: Path, form: Form, delimiter: str) -> Iterator[list[str] | str]:
+    """Yield the rows that are not blank, and for one that is damaged the reason why it is skipped."""
+    # What belongs to a row is as the lenient reader says: a strict one stops within a damaged row, and would take
+    # the lines that remain of it for other rows.
+    with form.opened(path) as file:
+        lines = _CsvLines(file, delimiter)
+        for row in _without_limit(csv.reader(lines, delimiter=delimiter)):
+            damage = lines.end_row()
+            if row:
+                yield damage or row
+
+
+def written_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the rows of an open CSV file that are not blank, each with the lines that it is written in."""
+    lines: list[str] = []
+
+    def kept() -> Iterator[str]:
+        for number, line in enumerate(file):
+            lines.append(line)
+            yield line if number else line.removeprefix(_MARK)
+
+    # The reader asks for a line only where a row needs it, so `lines` holds this row and no other.
+    for row in _without_limit(csv.reader(kept(), delimiter=delimiter)):
+        text = "".join(lines)
+        lines.clear()
+        if row:
+            yield text, row
 
 
 def _without_limit(rows: Iterator[list[str]]) -> Iterator[list[str]]:
@@ -211,7 +233,7 @@ class JsonTexts(Source):
                     entry = json.loads(line)
                 if not isinstance(entry, dict):
                     raise BadRecord("its line is not a JSON object")
-                person = self._person(entry)
+                person = None if self.columns.person is None else person_in(entry, self.columns.person)
             except BadRecord as reason:
                 yield bad_record(f"row {number}", str(reason))
                 continue
@@ -221,20 +243,28 @@ class JsonTexts(Source):
             identity = number if key is None else entry.get(key)
             yield make_record(f"row {number}", identity, label, *_text_in(entry.get(x)), person)
 
-    def _person(self, entry: dict[str, Any]) -> str | None:
-        if self.columns.person is None:
-            return None
-        # With a name that no line has, each record would else be a separate person.
-        if self.columns.person not in entry:
-            raise BadRecord("it has no field for the id of its person")
-        value = entry[self.columns.person]
-        if value is None or value != value:
-            return None
-        if type(value) is float and value.is_integer():  # as tables hold whole numbers where one is missing
-            value = int(value)
-        if type(value) in (str, int):
-            return str(value)
-        raise BadRecord("its person id is neither a text nor a whole number")
+
+def person_in(entry: dict[str, Any], name: str) -> str | None:
+    """Return whose record a line is; None where the id is missing."""
+    # With a name that no line has, each record would else be a separate person.
+    if name not in entry:
+        raise BadRecord("it has no field for the id of its person")
+    value = entry[name]
+    if value is None or value != value:
+        return None
+    if type(value) is float and value.is_integer():  # as tables hold whole numbers where one is missing
+        value = int(value)
+    if type(value) in (str, int):
+        return str(value)
+    raise BadRecord("its person id is neither a text nor a whole number")
+
+
+def written_lines(file: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the lines of an open file of JSON objects that are not blank, as they are written and as they are read."""
+    for written in file:
+        line = written.removeprefix(_MARK)
+        if line.strip():
+            yield written, line
 
 
 class TextLines(Source):

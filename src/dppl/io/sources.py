@@ -75,7 +75,7 @@ def open_source(
     _validate.one_of(KINDS, kind=kind)
     if not source.exists():
         raise FileNotFoundError(f"there is no file or folder {source}.")
-    real = _recognised(source) if kind == "auto" else kind
+    real = recognised(source) if kind == "auto" else kind
     # Images that a CSV file lists are read as its rows are.
     lines = "csv" if real == "images" and labels is not None else real
     for parameter, value, rule, fits in (
@@ -119,7 +119,7 @@ def has_columns(path: str | Path, kind: str = "auto") -> bool:
         As in `open_source`.
     """
     _validate.one_of(KINDS, kind=kind)
-    return (_recognised(Path(path)) if kind == "auto" else kind) in _WITH_COLUMNS
+    return (recognised(Path(path)) if kind == "auto" else kind) in _WITH_COLUMNS
 
 
 def holds_embeddings(path: Path, *, x: str = "x") -> bool:
@@ -146,8 +146,8 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
     return any(is_list(kind) or (as_bytes and pa.types.is_fixed_size_binary(kind)) for kind in kinds)
 
 
-def _recognised(path: Path) -> str:
-    # The names of files decide, not their contents.
+def recognised(path: Path) -> str:
+    """Return the kind of a source: the names of files decide, not their contents."""
     if not path.is_dir():
         kind = "images" if path.suffix.lower() in SUFFIXES else _SUFFIXES.get(path.suffix.lower(), "")
         if not kind:

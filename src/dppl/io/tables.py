@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from dppl import _validate
 from dppl._fingerprint import same_encoder
@@ -26,7 +27,7 @@ from dppl._metadata import LATTICE
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError
 from dppl.io._places import Place, open_place
-from dppl.io.fragments import Fragment, check_rows, open_npz, read_outline, rechunk
+from dppl.io.fragments import Fragment, check_rows, metadata_of, open_npz, read_outline, rechunk
 from dppl.io.labels import AnyPath, Array, converting, listed, read_label_file
 from dppl.io.parquet import ID_KINDS, check_column, decode_ids, id_type, open_parquet
 from dppl.kernel.persons import texts_apart
@@ -249,6 +250,19 @@ def table_files(place: Place) -> list[Place]:
         if not names <= {file.name for file in files}:
             raise InputError(f"{place} must hold every shard of its manifest; one is missing; fetch or embed it again")
     return files
+
+
+def files_of_one_form(place: Place) -> tuple[list[Place], pa.Schema]:
+    """Return the Parquet files of a table or of raw records, and their schema with the metadata that they share."""
+    files, schemas = table_files(place), []
+    for file in files:
+        with open_parquet(file) as one:
+            schemas.append(one.schema_arrow)
+    if any(not other.equals(schemas[0]) for other in schemas):
+        raise InputError(f"{place}: all files must have the same columns and types; they differ.")
+    shared = _shared(place, [metadata_of(one) for one in schemas])
+    shared.pop("pandas", None)  # it says how many rows there are
+    return files, schemas[0].with_metadata(shared)
 
 
 def _of_one_width(place: Place, fragments: list[Fragment]) -> list[Fragment]:

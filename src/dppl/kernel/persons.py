@@ -115,6 +115,29 @@ def are_missing(ids: NDArray[Any]) -> NDArray[np.bool_]:
     return np.fromiter((type(_key(one)) is object for one in ids.tolist()), bool, len(ids))
 
 
+def id_bytes(one: Any) -> bytes | None:
+    """Return bytes that the ids of one person share and no other id has; None for an id that names nobody."""
+    with suppress(Exception):  # raised below, without one that could quote an id
+        return _as_bytes(_key(one))
+    raise InputError(_NO_IDS)
+
+
+def _as_bytes(key: Any) -> bytes | None:
+    """Write what an id is matched by; its type comes first, since values of several types may look alike."""
+    if type(key) is object:
+        return None
+    if isinstance(key, tuple):
+        parts = [b"" if part is _MISSING_PART else _as_bytes(part) or b"" for part in key]
+        return b"(" + b"".join(len(part).to_bytes(8) + part for part in parts)
+    if isinstance(key, str):
+        return b"t" + key.encode("utf-8", "surrogatepass")
+    if isinstance(key, bytes):
+        return b"b" + key
+    if isinstance(key, bool | int | float):
+        return f"{type(key).__name__} {key!r}".encode()
+    raise TypeError("no id that a file can hold")
+
+
 def _key(one: Any) -> Hashable:
     """Return what an id is matched by; of a missing one something that equals nothing else."""
     if type(one) is str and one.strip():

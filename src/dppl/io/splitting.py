@@ -1,0 +1,287 @@
+"""Hold records out for an evaluation: each falls by a coin, so that the parts are disjoint whatever the others are."""
+
+from __future__ import annotations
+
+import io
+import json
+import secrets
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from hashlib import blake2b
+from itertools import count
+from numbers import Integral
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dppl import _validate
+from dppl._files import atomic_file
+from dppl.errors import InputError, ParameterError
+from dppl.io._places import open_place
+from dppl.io.fragments import open_npz
+from dppl.io.labels import listed
+from dppl.io.lines import Form, person_in, read_header, written_lines, written_rows
+from dppl.io.parquet import ID_KINDS, check_column, decode_ids, id_type, stream
+from dppl.io.records import BadRecord
+from dppl.io.sources import KINDS, recognised
+from dppl.io.tables import files_of_one_form
+from dppl.kernel.persons import checked_ids, id_bytes, texts_apart
+
+Coin: TypeAlias = Callable[[Any], bool]
+Outputs: TypeAlias = tuple[IO[bytes], IO[bytes]]
+
+_BITS = 64
+_BATCH_ROWS = 1024
+_GROUP_BYTES = 1 << 26  # of a row group of Parquet
+
+
+def held_out(ids: npt.ArrayLike | int, share: float, key: str | bytes | None = None) -> npt.NDArray[np.bool_]:
+    """Choose records to hold out for an evaluation, each by itself.
+
+    Parameters
+    ----------
+    ids : array-like of shape (n,), or int
+        Ids of the persons whose records they are, or of the records: texts, whole numbers or bytes. Records with one id
+        fall on one side; a number and its text are one id, as in fits. Each record without an id (None, NaN, an empty
+        text) falls by itself. A number n instead of ids is for n records that each fall by themselves.
+    share : float
+        Chance of each id to be held out, between 0 and 1. The share of the records is as it falls.
+    key : str or bytes, default=None
+        Puts an id on the same side whenever it is asked with the same key: next quarter, in another file, in another
+        format. None draws a fresh key from the operating system and forgets it.
+
+    Returns
+    -------
+    ndarray of shape (n,), bool
+        True for records that are held out.
+
+    Raises
+    ------
+    ParameterError
+        If `share` is not between 0 and 1, or `key` is empty, or is given for records without ids.
+    InputError
+        If ids are of another type.
+
+    Notes
+    -----
+    **Privacy.** Unit: an id with all of its records. Relation: add-remove. Released: nothing; which records are held
+    out is as private as they are. Sensitivity: the side of an id is a keyed hash of that id, so adding or removing a
+    person changes one part and leaves all others where they are. The parts are therefore disjoint data sets, and a
+    person pays for what is released from their own part: the larger of the two costs, and not their sum (parallel
+    composition [1]_). Exactly one fifth of the records, or of each class, would not do: one more record moves others.
+    Public inputs: `share`, and `key` if it is published. Not covered: a key that was chosen by looking.
+
+    What the key is for: the proof needs none, since any function of the id alone makes disjoint parts. Whoever knows an
+    id and the key knows the side where its records would be, and not whether there are any. But the interval of an
+    evaluation takes the held-out records for a random sample. So draw the key once, before you look, and keep it
+    secret: who knows it could choose an id to be on a side, and who tries several keys and keeps the best result
+    reports luck.
+
+    References
+    ----------
+    .. [1] McSherry (2009), Privacy integrated queries, theorem 4.
+
+    Examples
+    --------
+    >>> held_out(["ann", "bo", "ann", "cy"], 0.5, key="a secret").tolist()
+    [True, True, True, False]
+    """
+    coin = _coin(share, key)
+    if isinstance(ids, Integral):
+        if key is not None:
+            raise ParameterError("needs ids to go with: without them nothing names a record again.", parameter="key")
+        return np.fromiter((coin(None) for _ in range(int(ids))), bool)
+    each = checked_ids(ids, np.empty((len(ids), 0)))  # type: ignore[arg-type]
+    return np.fromiter(map(coin, each.tolist()), bool, len(each))
+
+
+def _coin(share: float, key: str | bytes | None) -> Coin:
+    """Return the function that says of an id whether it is held out; without an id, of the next record."""
+    _validate.open_unit(share=share)
+    if key is not None and not (isinstance(key, str | bytes) and key.strip()):
+        raise ParameterError("must be a text or bytes that are not empty.", parameter="key")
+    # Hashed, so that a key may be longer than BLAKE2 takes.
+    secret = blake2b(key.encode() if isinstance(key, str) else key or secrets.token_bytes(32)).digest()
+    fresh, numbers, bound = secrets.token_bytes(32), count(), int(share * 2**_BITS)
+
+    def coin(one: Any) -> bool:
+        name = id_bytes(one)
+        if name is None:  # nothing that another record could have
+            secret_of, name = fresh, str(next(numbers)).encode()
+        else:
+            secret_of = secret
+        return int.from_bytes(blake2b(name, key=secret_of, digest_size=_BITS // 8).digest()) < bound
+
+    return coin
+
+
+def split_file(
+    path: str | Path,
+    out_train: str | Path,
+    out_test: str | Path,
+    share: float,
+    *,
+    groups: str | None = None,
+    key: str | bytes | None = None,
+    kind: str = "auto",
+    encoding: str | None = None,
+) -> None:
+    """Write the records of a file into two others, by `held_out`; each is written whole or not at all.
+
+    Parameters
+    ----------
+    path : path-like
+        ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, a folder of Parquet files, or ``.npz``. A folder of images is
+        split as the CSV file that lists its images.
+    out_train, out_test : path-like
+        New files of the same kind, which only their owner may read. Rows of CSV and lines of JSON are copied as they
+        are, blank ones excepted.
+    share : float
+        Chance of each record, or of each id in `groups`, to be held out: to be written to `out_test`.
+    groups : str, default=None
+        Column with the id of each record's person, or of each record. A record that is too damaged to show it falls by
+        itself, as one without an id does; no fit uses it.
+    key : str or bytes, default=None
+        As in `held_out`; needs `groups`.
+    kind, encoding : str
+        As in `open_source`.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is of a kind that cannot be split, or has no such column. No message shows a value.
+    ParameterError
+        If a parameter is another, or the suffixes of the files differ.
+    FileExistsError
+        If an output exists.
+    """
+    source, outs = Path(path), (Path(out_train), Path(out_test))
+    if key is not None and groups is None:
+        raise ParameterError("needs a column of ids: without one nothing names a record again.", parameter="key")
+    coin = _coin(share, key)
+    _validate.one_of(KINDS, kind=kind)
+    if not source.exists():
+        raise FileNotFoundError(f"there is no file or folder {source}.")
+    suffix = source.suffix.lower()
+    # Tables of NumPy are no kind of raw records.
+    by_name = {".npz": "npz", ".npy": "npy"}.get(suffix)
+    real = kind if kind != "auto" else by_name or recognised(source)
+    expected = ".parquet" if real == "parquet" else suffix
+    for name, out in zip(("out_train", "out_test"), outs, strict=True):
+        if out.suffix.lower() != expected:
+            raise ParameterError(f"must end in {expected}, as what is split; got {out.name}.", parameter=name)
+    if encoding is not None and real not in ("csv", "jsonl"):
+        raise ParameterError(f"goes with files of lines; {source} is read as {real}.", parameter="encoding")
+    match real:
+        case "csv":
+            write = partial(_split_rows, source, Form(encoding))
+        case "jsonl":
+            write = partial(_split_lines, source, Form(encoding))
+        case "parquet":
+            write = partial(_split_parquet, source)
+        case "npz":
+            write = partial(_split_npz, source)
+        case "images":
+            raise InputError(
+                f"{source} holds images, which are not copied; write a CSV file with the columns file and label, split "
+                "that, and name each part as the file of labels of the folder."
+            )
+        case _:
+            raise InputError(
+                f"{source} has no labels in it, so two files would have to be split alike; write .csv or .npz."
+            )
+    with ExitStack() as stack:
+        train, test = (stack.enter_context(atomic_file(out, overwrite=False, private=True)) for out in outs)
+        write((train, test), coin, groups)
+
+
+def _split_rows(path: Path, form: Form, outs: Outputs, coin: Coin, groups: str | None) -> None:
+    """Copy the rows of a CSV file."""
+    form.check(path)
+    delimiter, names = read_header(path, form)
+    if groups is not None and names.count(groups) != 1:
+        raise InputError(f"must be one column of {path}; got {groups!r}; see its first line.", parameter="groups")
+    place = None if groups is None else names.index(groups)
+    with form.opened(path) as file, _texts(file.encoding, outs) as texts:
+        for number, (text, row) in enumerate(written_rows(file, delimiter)):
+            if not number:
+                for one in texts:
+                    one.write(text if text.endswith(("\n", "\r")) else f"{text}\n")
+                continue
+            whose = None if place is None or len(row) != len(names) else row[place]
+            texts[coin(whose)].write(text)
+
+
+def _split_lines(path: Path, form: Form, outs: Outputs, coin: Coin, groups: str | None) -> None:
+    """Copy the lines of a file of JSON objects."""
+    form.check(path)
+    with form.opened(path, "\n") as file, _texts(file.encoding, outs) as texts:
+        for written, line in written_lines(file):
+            whose = None
+            if groups is not None:
+                with suppress(ValueError, RecursionError, BadRecord):
+                    entry = json.loads(line)
+                    whose = person_in(entry, groups) if isinstance(entry, dict) else None
+            texts[coin(whose)].write(written)
+
+
+@contextmanager
+def _texts(encoding: str, outs: Outputs) -> Iterator[list[Any]]:
+    """Write texts into files as bytes: what was decoded strictly becomes the bytes that it was."""
+    texts = [io.TextIOWrapper(out, encoding=encoding, newline="") for out in outs]
+    try:
+        yield texts
+    finally:
+        for one in texts:
+            one.detach()  # writes what is held back, and leaves the file open
+
+
+def _split_parquet(path: Path, outs: Outputs, coin: Coin, groups: str | None) -> None:
+    """Copy the rows of Parquet files with all of their columns, batch by batch."""
+    files, schema = files_of_one_form(open_place(path))
+    if groups is not None:
+        check_column(schema, path, groups, ID_KINDS, id_type, "groups")
+    with ExitStack() as stack:
+        writers = [stack.enter_context(pq.ParquetWriter(out, schema)) for out in outs]
+        held: list[list[pa.RecordBatch]] = [[], []]
+        for batch in (batch for file in files for batch in stream(file, _BATCH_ROWS)):
+            whose = [None] * len(batch) if groups is None else decode_ids(batch.column(groups))
+            is_test = np.fromiter(map(coin, whose), bool, len(batch))
+            for side, mask in enumerate((~is_test, is_test)):
+                held[side].append(batch.filter(pa.array(mask)))
+                if sum(one.nbytes for one in held[side]) > _GROUP_BYTES:
+                    writers[side].write_table(pa.Table.from_batches(held[side]).cast(schema))
+                    held[side].clear()
+        for side, writer in enumerate(writers):
+            writer.write_table(pa.Table.from_batches(held[side], None if held[side] else schema).cast(schema))
+
+
+def _split_npz(path: Path, outs: Outputs, coin: Coin, groups: str | None) -> None:
+    """Copy arrays with an entry a record."""
+    with open_npz(open_place(path)) as archive:
+        arrays = {name: np.asarray(archive[name]) for name in archive.files}
+    lengths = {len(one) if one.ndim else None for one in arrays.values()}
+    n = lengths.pop() if len(lengths) == 1 else None
+    if n is None:
+        raise InputError(f"{path} must hold arrays with one entry a record, and no others; it has {listed(arrays)}.")
+    whose: Any = np.full(n, None)
+    if groups is not None:
+        if groups not in arrays or arrays[groups].ndim != 1 or arrays[groups].dtype.kind not in "iubfUS":
+            raise InputError(
+                f"must name one array of {path} with an id a record ({ID_KINDS}); there are {listed(arrays)}.",
+                parameter="groups",
+            )
+        whose = texts_apart(arrays[groups])
+    is_test = np.fromiter(map(coin, whose.tolist()), bool, n)
+    for out, mask in zip(outs, (~is_test, is_test), strict=True):
+        # Not np.savez, to which some names of arrays would be parameters.
+        with zipfile.ZipFile(out, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array[mask], allow_pickle=False)
