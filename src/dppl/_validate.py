@@ -33,10 +33,18 @@ def positive_integer(**named: object) -> None:
             raise ParameterError(f"must be an integer of at least 1; got {value!r}.", parameter=name)
 
 
-def one_of(options: Collection[str], **named: object) -> None:
-    """Accept only one of `options`."""
+def one_of(options: Collection[str], hint: str = "", /, **named: object) -> None:
+    """Accept only one of `options`; `hint` says what to do about another."""
     for name, value in named.items():
         if not isinstance(value, str) or value not in options:
             allowed = ", ".join(repr(option) for option in options)
-            meant = next(iter(get_close_matches(str(value), options, 1)), None)
-            raise ParameterError(f"must be one of {allowed}; got {value!r}.", parameter=name, suggestion=meant)
+            raise ParameterError(
+                f"must be one of {allowed}; got {value!r}{hint and f'; {hint}'}.",
+                parameter=name,
+                suggestion=closest(value, options),
+            )
+
+
+def closest(value: object, options: Collection[str]) -> str | None:
+    """Return the option that a misspelt value may mean."""
+    return next(iter(get_close_matches(str(value), options, 1)), None)

@@ -126,7 +126,7 @@ def test_an_interrupt_says_that_results_are_safe(cli, config, tmp_path, monkeypa
     [
         (("none.yaml",), 2, "got 'none.yaml', and there is no such file"),
         (("quick", "--out", "no/such/folder.jsonl"), 2, "a file of JSON lines in an existing folder"),
-        (("quick", "--jobs", 0), 2, "Invalid value for '--jobs'"),
+        (("quick", "--jobs", 0), 2, "--jobs"),
         (("text", "--data", "nowhere"), 4, "there is no file nowhere"),
         (("none.jsonl", "--out", "folder"), 4, "there is no results file none.jsonl"),
         (("none.jsonl",), 2, "--out"),

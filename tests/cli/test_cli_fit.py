@@ -72,10 +72,6 @@ SAME = {
         ["--mu", "1", "--method", "auto", "--options", "adjacency=replace-one"],
         lambda task: dppl.MeanPrototypes(dppl.GaussianDP(1.0), adjacency="replace-one"),
     ),
-    "automatic, pure": (
-        ["--epsilon", "1", "--method", "auto", "--options", "n_prototypes=2"],
-        lambda task: dppl.PublicPrototypes(dppl.PureDP(1.0), n_prototypes=2),
-    ),
     "public": (
         ["--epsilon", "1", "--method", "public"],
         lambda task: dppl.PublicPrototypes(dppl.PureDP(1.0)),
@@ -135,7 +131,7 @@ def test_what_is_printed_names_what_is_public_and_where_the_rest_is(task, cli):
     assert promise[0].startswith("Guarantee: NOT FOR RELEASE")
     assert "random_state" not in result.stdout
     assert last == f"All of it: dppl show {task.out} (--json for machines)"
-    assert owners.startswith("Before you trust this model, let the owner of the records see which were left out")
+    assert owners.startswith("Before you rely on it, the owner of the records should see how many it used: dppl check")
 
 
 BUDGETS = {
@@ -307,7 +303,9 @@ def test_an_unknown_label_can_be_left_out(task, cli):
             2,
             "coinpress divides by class sizes, which only --options adjacency=replace-one",
         ),
-        (["--epsilon", "1", "--method", "auto"], 2, "--public is required: PublicPrototypes selects among public rows"),
+        (["--epsilon", "1", "--method", "auto"], 2, "add --delta 1e-6 to the budget, which the default method needs."),
+        (["--epsilon", "1", *AUTO, "--public", "{public}"], 2, "it needs public rows and --method public."),
+        (["--epsilon", "one", "--delta", "1e-6"], 2, "--epsilon"),
         (
             ["--mu", "1", "--method", "auto", "--options", "lattice__pool=2"],
             2,

@@ -242,7 +242,12 @@ def test_parts_are_charged_side_by_side(task, wards, cli):
     [
         (["--ledger", "{file}"], 2, "go together"),
         (["--dataset", "wards"], 2, "go together"),
-        (["--ledger", "{file}", "--dataset", "ward"], 2, "no data set 'ward'"),
+        (
+            ["--ledger", "{file}", "--dataset", "ward"],
+            2,
+            "ledger.db, which has wards; got 'ward'; `dppl ledger create` opens an account for another. "
+            "Try --dataset wards",
+        ),
         (["--ledger", "{file}", "--dataset", "wards/"], 2, "partition must be a name"),
         (
             ["--ledger", "{file}", "--dataset", "wards", "--options", "adjacency=replace-one"],

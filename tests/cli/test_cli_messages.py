@@ -20,10 +20,9 @@ FIT = ["--mu", "1", "--out", "m.safetensors"]
 def here(task, monkeypatch):
     monkeypatch.chdir(task.folder)
     np.savez("other.npz", emb=task.X, y=task.y)
-    np.savez("both.npz", emb=task.X, more=task.X, y=task.y)
     (task.folder / "texts.csv").write_text("text,label\nhello,a\n")
     write_table("narrow.npz", task.X_public[:, :5])
-    for name in ("empty.npz", "empty.npy", "empty.parquet", "empty.csv", "empty.safetensors"):
+    for name in ("empty.npz", "empty.csv", "empty.safetensors"):
         (task.folder / name).touch()
     return task
 
@@ -36,16 +35,10 @@ def here(task, monkeypatch):
             "--x must name an array or column of other.npz; it has no 'x'; there are 'emb', 'y'.",
         ),
         (
-            ["fit", "both.npz"],
-            "--x must name an array or column of both.npz; it has no 'x'; there are 'emb', 'more', 'y'.",
-        ),
-        (
             ["fit", "train.npz", "--public", "narrow.npz"],
             "--public must have the 8 features of X; got 5 features.",
         ),
         (["fit", "empty.npz"], "empty.npz must hold a table; it is empty; write it again."),
-        (["fit", "empty.npy"], "empty.npy must hold a table; it is empty; write it again."),
-        (["fit", "empty.parquet"], "empty.parquet must hold a table; it is empty; write it again."),
         (["train", "empty.csv", "--encoder", "pixels"], "empty.csv is empty; its first line must name the columns."),
         (
             ["fit", "texts.csv"],
@@ -66,11 +59,34 @@ def test_the_file_and_the_option_are_named(arguments, said, here, cli, error_lin
             ["train", "train.npz", "--encoder", "pixels", "--classes", "classes.txt", *FIT],
             "train.npz is a table of embeddings, not of raw records; train on it with dppl fit train.npz.",
         ),
+        (
+            ["train", "texts.csv", "--encoder", "pixls", "--classes", "classes.txt", *FIT],
+            "or vit-b-16, vit-h-14, vit-l-16, resnet-50; got 'pixls'. Try --encoder pixels",
+        ),
+        (["predict", "m", "train.npz", "--top", "x"], "--top must be a valid integer. Try: dppl predict --help"),
     ],
 )
 def test_what_was_meant_is_named(arguments, said, here, cli, error_line):
     result = cli(*arguments)
-    assert (result.exit_code, error_line(result)) == (2, said)
+    assert result.exit_code == 2
+    assert error_line(result).endswith(said)
+
+
+def test_standard_input_is_called_so(here, cli, error_line):
+    assert cli("fit", "train.npz", "--classes", "classes.txt", *FIT).exit_code == 0
+    result = cli("predict", "m.safetensors", "-", "--read", "kind=images", input="hello\n")
+    assert (
+        error_line(result)
+        == "--read kind must be another for standard input, which is a file and not a folder of images."
+    )
+
+
+def test_a_class_list_that_is_no_text_is_refused_in_words(here, cli, error_line):
+    line = error_line(cli("fit", "train.npz", "--classes", "train.npz", *FIT))
+    assert (
+        line
+        == "train.npz must be a UTF-8 text file; got bytes that are not UTF-8; name another file, or save it as UTF-8"
+    )
 
 
 def test_nothing_is_printed_before_a_wrong_delta(here, cli, error_line):
@@ -104,6 +120,8 @@ def test_values_of_parameters_are_options_on_the_command_line():
     assert main._message(error, options) == "--y is refused; --method mean takes it, and name='x' is no option."
     options["options"] = "--options"
     assert main._message(error, options).endswith("and --options name=x is no option.")
+    error = InputError("add y=1e-6. ApproxDP(y=2, y=1e-6) stays.")
+    assert main._message(error, options) == "add --y 1e-6. ApproxDP(y=2, y=1e-6) stays."
 
 
 @pytest.mark.slow
@@ -181,7 +199,7 @@ class TestRawSources:
         assert report["labels"]["unknown"] == [{"label": None, "n": 1}, {"label": "yak", "n": 1}]
         assert [entry["n"] for entry in report["labels"]["class_sizes"]] == [2, 0, 0]
         shown = cli(*arguments).stdout
-        assert "unusable        1 (a fit leaves them out)\n                it is empty: row 1" in shown
+        assert "unusable        1 (a fit skips them)\n                it is empty: row 1" in shown
 
     def test_repeated_ids_are_found(self, here, cli):
         (here.folder / "notes.csv").write_text("text,label,id\na,cat,1\nb,dog,1\n")

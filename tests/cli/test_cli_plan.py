@@ -39,7 +39,8 @@ def test_json_is_what_python_returns(cli):
     ("arguments", "code", "words"),
     [
         ((*USUAL,), 2, "specify exactly one budget"),
-        ((*USUAL, "--epsilon", 1), 2, "--n-public must be above 0"),
+        ((*USUAL, "--epsilon", 1), 2, "add --delta 1e-6 to the budget"),
+        ((*USUAL, "--epsilon", 1, "--method", "public"), 2, "--n-public must be above 0"),
         ((*USUAL, "--mu", 0), 3, "mu = 0"),
         ((*USUAL, "--mu", 1, "--ceiling", 0.05), 2, "--ceiling must be above chance"),
         (("plan", "--n-classes", 10, "--n-records", 50, "--mu", 1), 2, "--n-features must be given, or a"),

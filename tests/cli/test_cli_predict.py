@@ -96,10 +96,11 @@ def test_ids_go_with_the_labels(task, model, cli):
     path = task.folder / "rows.parquet"
     rows = pa.array([*task.X], pa.list_(pa.float32()))
     pq.write_table(pa.table({"id": ids, "x": rows}), path)
-    assert cli("predict", model, path).stdout.splitlines() == task.y.tolist()
+    expected = [["id", "label"], *map(list, zip(ids, task.y.tolist(), strict=True))]
+    assert list(csv.reader(cli("predict", model, path).stdout.splitlines())) == expected
     assert cli("predict", model, path, "--out", task.folder / "labels.csv").exit_code == 0
     with (task.folder / "labels.csv").open(newline="") as file:
-        assert list(csv.reader(file)) == [["id", "label"], *map(list, zip(ids, task.y.tolist(), strict=True))]
+        assert list(csv.reader(file)) == expected
 
 
 def test_a_table_larger_than_a_block_is_predicted_whole(task, model, cli, monkeypatch):

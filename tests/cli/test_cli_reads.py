@@ -182,7 +182,7 @@ def test_a_fit_says_last_what_its_owner_must_see(folder, cli):
     write_table(folder / "t.npz", X, np.array(LABELS))
     result = cli("fit", "t.npz", *FIT, "--options", "unknown_labels=strict")
     last = result.stdout.splitlines()[-1]
-    assert last.startswith("Before you trust this model")
+    assert last.startswith("Before you rely on it")
     assert "dppl check TABLE --classes FILE" in last
     assert cli("check", "t.npz", "--classes", "classes.txt").stdout.endswith("A fit uses 6 of 6 records.\n")
 

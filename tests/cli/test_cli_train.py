@@ -80,7 +80,7 @@ def photos(tmp_path, monkeypatch):
 TRAIN = ["train", "mails.csv", "--encoder", "letters", "--classes", "classes.txt", "--out", "m.safetensors"]
 EXACT = ["--mu", "1e4", "--options", "random_state=3"]  # hardly any noise
 WEAK = f"dppl: note: {dppl.GaussianDP(1e4).weakness}\n"  # what stderr says first of such a budget
-SELECT = ["--epsilon", "500", "--options", "random_state=1", "--options", "n_prototypes=2"]
+SELECT = ["--epsilon", "500", "--method", "public", "--options", "random_state=1", "--options", "n_prototypes=2"]
 
 
 @pytest.fixture
@@ -105,7 +105,10 @@ def test_from_texts_to_predictions(mails, cli):
     result = cli(*TRAIN, *EXACT, "--public", "pool.txt")
     assert (result.exit_code, result.stderr) == (0, WEAK)
     assert result.stdout.startswith("SoftmaxPrototypes: 3 classes, 27 features, add-remove. Started from ")
-    assert "Before you trust this model, read m.safetensors.private.jsonl: it lists" in result.stdout.splitlines()[-1]
+    assert (
+        "Before you rely on it, the owner of the records should read m.safetensors.private.jsonl"
+        in result.stdout.splitlines()[-1]
+    )
     assert set(names_in(mails)) - set(before) == {"m.safetensors", "m.safetensors.private.jsonl"}
     assert stat.S_IMODE((mails / "m.safetensors.private.jsonl").stat().st_mode) == 0o600
     assert (
@@ -118,7 +121,7 @@ def test_from_texts_to_predictions(mails, cli):
     assert cli("predict", "m.safetensors", "new.csv", "--out", "labels.csv").exit_code == 0
     assert (mails / "labels.csv").read_text() == raw.stdout
     assert cli("embed", "new.csv", "--encoder", "letters", "--out", "new").exit_code == 0
-    assert cli("predict", "m.safetensors", "new").stdout.splitlines() == Y
+    assert cli("predict", "m.safetensors", "new").stdout == raw.stdout
 
 
 def test_new_records_may_have_another_form_than_those_of_the_fit(mails, cli):
@@ -599,7 +602,7 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
             "--descriptions has no effect with",
         ),
         (
-            ["--epsilon", "1", "--public", "pool.txt", "--descriptions", "named.csv"],
+            ["--mu", "1", "--method", "public", "--public", "pool.txt", "--descriptions", "named.csv"],
             2,
             "--descriptions has no effect with",
         ),
@@ -626,7 +629,8 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
         (["--mu", "1", "--descriptions", "short.csv"], 4, "put quotes around a text with commas."),
         (["--mu", "1", "--descriptions", "blank.csv"], 4, "usable; the description ' ' of 'cat': it is empty"),
         (["--mu", "1", "--descriptions", "no.csv"], 4, "--descriptions must describe at least one class"),
-        (["--epsilon", "1"], 2, "--public is required"),
+        (["--epsilon", "1"], 2, "add --delta 1e-6 to the budget"),
+        (["--epsilon", "1", "--method", "public"], 2, "--public is required"),
         (["--epsilon", "1", "--method", "mean"], 3, "pure-DP"),
         ([], 2, "exactly one budget"),
     ],
@@ -658,7 +662,7 @@ def test_what_is_read_is_not_removed_with_the_tables(what, photos, cli, error_li
     if what == "public":
         (work / "public").rename(photos / "photos")
         source, public = photos / "photos", public.rename(work / "public")
-    options = ["--encoder", "pixels", "--classes", "classes.txt", "--out", "m.safetensors", "--epsilon", "1"]
+    options = ["--encoder", "pixels", "--classes", "classes.txt", "--out", "m.safetensors", "--mu", "1"]
     result = cli("train", source, "--public", public, *options)
     assert (result.exit_code, "must neither hold what is read nor lie in it" in error_line(result)) == (2, True)
     assert sum(path.is_file() for path in (work / "public").rglob("*")) > 10

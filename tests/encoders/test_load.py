@@ -70,7 +70,7 @@ def test_what_makes_another_function(field):
     "uri", ["", "resnet", "foo:bar", "timm:", "hf:", "minilm:x", "pixels:x", ":x", "VIT-B-16", "?pooling=cls"]
 )
 def test_what_names_no_encoder_is_refused(uri):
-    with pytest.raises(ParameterError, match="an encoder is named by"):
+    with pytest.raises(ParameterError, match="encoder must be timm:NAME"):
         load_encoder(uri)
 
 

@@ -79,7 +79,7 @@ def test_other_weights_and_other_pixels_are_another_network(torch, code):
 @pytest.mark.parametrize(
     ("old", "new", "error", "words"),
     [
-        ("python:", "hf:", ParameterError, "is named by timm:NAME"),
+        ("python:", "hf:", ParameterError, "network must be timm:NAME"),
         ("nets/small_net.py:make@", "", ParameterError, "python:MODULE:FUNCTION@WEIGHTS"),
         ("size=5&", "", ParameterError, "how large its images are"),
         ("size=5", "size=0", ParameterError, "size must be"),

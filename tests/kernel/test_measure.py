@@ -215,6 +215,17 @@ class Peeks(Sums):
         self.coef_ += len(measure._counter.records.codes)
 
 
+class Stashes(Sums):
+    """Keeps the records of its fit for its declaration."""
+
+    def fit(self, X, y):
+        self.seen = len(X)
+        return super().fit(X, y)
+
+    def measurements(self, setting):
+        return {**super().measurements(setting), f"{self.seen} more": Measurement(NumberOfRecords(), percent=1)}
+
+
 class Silent(Sums):
     """Leaves a release out of the statement."""
 
@@ -251,6 +262,8 @@ def test_a_method_of_ones_own_is_checked():
         check_private(AsksTwice(GaussianDP(5.0), CLASSES), ROWS, labels)
     with pytest.raises(AssertionError, match="coef is not a function of the noisy answers"):
         check_private(Peeks(GaussianDP(5.0), CLASSES), ROWS, labels)
+    with pytest.raises(AssertionError, match=r"fails without records, .*'Stashes' object has no attribute 'seen'"):
+        check_private(Stashes(GaussianDP(5.0), CLASSES), ROWS, labels)
     with pytest.raises(AssertionError, match="does not list"):
         check_private(Silent(GaussianDP(5.0), CLASSES), ROWS, labels)
 
@@ -312,7 +325,9 @@ def test_integers_that_are_answered_are_weights(tmp_path):
     model = Integers(GaussianDP(5.0), CLASSES).fit(ROWS, np.array(CLASSES)[CODES])
     assert model.coef_.dtype == np.float64
     model.save(tmp_path / "own.safetensors")
-    with pytest.raises(ModelFileError, match="holds a Integers, which is not registered here"):
+    with pytest.raises(
+        ModelFileError, match=r"safetensors holds a Integers, which is no method of dppl\. Import the module"
+    ):
         load(tmp_path / "own.safetensors")
 
 

@@ -99,7 +99,9 @@ if __name__ == "__main__":
 
     import conftest
 
-    exec("from dppl import *\nfrom dppl.lab import *", {})  # what is imported late, at once
+    exec(
+        "import dppl\n[getattr(dppl, name) for name in dir(dppl)]\nfrom dppl.lab import *", {}
+    )  # what is imported late
     library = conftest.torchvision_beside_torch()  # must live as long as its operators
     warnings.simplefilter("error", FutureWarning)
     serve(sys.argv[2], {"python": run_python, "dppl": run_dppl})

@@ -227,7 +227,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert said == ["No issues found"]
     site = tmp_path / "build" / "site"
     inventory = zlib.decompress((site / "objects.inv").read_bytes().split(b"zlib.\n", 1)[1]).decode()
-    assert {f"dppl.{name}" for name in dppl.__all__} - {"dppl.__version__"} <= {
+    assert {f"dppl.{name}" for name in dir(dppl)} - {"dppl.__version__"} <= {
         line.split(" ")[0] for line in inventory.splitlines()
     }
     page = (site / "api" / "estimators.html").read_text(encoding="utf-8")
@@ -245,8 +245,8 @@ def test_the_site_is_built_without_a_warning(tmp_path):
 def test_every_public_package_has_a_place_in_the_reference():
     pages = "".join(path.read_text(encoding="utf-8") for path in (DOCS / "api").glob("*.md"))
     shown = set(re.findall(r"^::: dppl\.(\w+)$", pages, re.MULTILINE))
-    packages = {name for name in dppl.__all__ if inspect.ismodule(getattr(dppl, name))}
+    packages = {name for name in dir(dppl) if inspect.ismodule(getattr(dppl, name))}
     assert shown == packages
     index = (DOCS / "api" / "index.md").read_text(encoding="utf-8")
-    assert set(dppl.__all__) - packages - {"__version__"} <= set(re.findall(r"`(\w+)`", index))
+    assert set(dppl.__all__) - {"__version__"} <= set(re.findall(r"`(\w+)`", index))
     assert set(re.findall(r"`dppl\.(\w+)`", index)) == packages

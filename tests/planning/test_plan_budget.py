@@ -93,7 +93,7 @@ def test_names_are_for_the_method_that_starts_from_them(given):
 
 
 def test_pure_dp_selects_public_rows():
-    plan = plan_budget(PureDP(1.0), **USUAL, n_public=1000)
+    plan = plan_budget(PureDP(1.0), **USUAL, n_public=1000, method="public")
     assert (plan.method, plan.cost["epsilon"]) == ("public", 1.0)
     assert "four such fits need an account of epsilon = 4." in str(plan)
 
@@ -172,7 +172,7 @@ def test_json_holds_everything():
         ({"n_records": 9, "smallest": None}, "n_records must be at least 10"),
         ({"n_features": None}, "n_features must be given, or a known encoder"),
         ({"n_features": 0}, "n_features must be an integer"),
-        ({"encoder": "bert"}, "encoder must be one of minilm"),
+        ({"encoder": "bert"}, "encoder must be one of 'minilm'"),
         ({"encoder": "resnet-50"}, "must be given, or a known encoder, and agree"),
         ({"n_public": -1}, "n_public must be"),
         ({"n_public": 2.5}, "n_public must be"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl import ZCDP, GaussianDP, PrivateClassifier, PublicData, PureDP
+from dppl import ZCDP, GaussianDP, PrivateClassifier, PublicData
 from dppl.encoders import load_encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.public_data import ExamplesKept
@@ -135,7 +135,7 @@ def test_numbers_and_their_texts_are_one_class():
         ({"descriptions": {"cat": "  "}}, InputError, "the description '  ' of 'cat': it is empty"),
         ({"descriptions": {"cat": "\ud800"}}, InputError, "it is not UTF-8"),
         ({"descriptions": "names", "method": "mean"}, ParameterError, "no effect with MeanPrototypes"),
-        ({"descriptions": "names", "budget": PureDP(1.0)}, ParameterError, "no effect with PublicPrototypes"),
+        ({"descriptions": "names", "method": "public"}, ParameterError, "no effect with PublicPrototypes"),
     ],
 )
 def test_what_describes_no_class_is_refused(options, error, words):

@@ -103,7 +103,7 @@ def test_images_with_pixels():
     ("method", "budget", "options"),
     [
         ("auto", ZCDP(1.0), None),
-        ("auto", PureDP(1.0), {"n_prototypes": 2}),
+        ("public", PureDP(1.0), {"n_prototypes": 2}),
         ("public", ZCDP(1.0), {"adjacency": "replace-one"}),
         ("mean", ApproxDP(1.0, 1e-6), {"lattice": LatticeOptions(pool=3)}),
         ("softmax", ApproxDP(1.0, 1e-6), None),
@@ -111,8 +111,8 @@ def test_images_with_pixels():
     ],
 )
 def test_it_is_the_estimator_on_the_embeddings(method, budget, options, letters):
-    kind = {"auto": "public" if isinstance(budget, PureDP) else "softmax"}.get(method, method)
-    kind = "mean" if options and options.get("adjacency") and method == "auto" else kind
+    automatic = "mean" if options and options.get("adjacency") else "softmax"
+    kind = automatic if method == "auto" else method
     public = None if kind == "mean" else PUBLIC
     direct = BY_METHOD[kind].load()(budget, CLASSES, random_state=3, **(options or {}))
     examples = ()

@@ -30,7 +30,7 @@ _READING = ("id", "kind", "encoding")
 class Budget:
     """What a release may cost; exactly one notion of privacy."""
 
-    epsilon: float | None = option("E", "With --delta: approximate DP. Alone: pure DP, which selects rows.", None)
+    epsilon: float | None = option("E", "With --delta: approximate DP. Alone: pure DP, for --method public.", None)
     delta: float | None = option("D", "Far below 1 / number of records, such as 1e-6.", None)
     mu: float | None = option(
         "M", "Gaussian DP: 0.2368 is epsilon 1 at delta 1e-6, and 0 a model of public examples alone.", None
@@ -197,13 +197,13 @@ class Method:
     method: str = option(
         METHODS,
         f"{''.join(f'{method}: {entry.hint}. ' for method, entry in BY_METHOD.items())}Default auto: the first that "
-        "offers the relation and can spend the budget.",
+        "offers the relation; pure DP needs public.",
         "auto",
     )
     options: list[str] = option(
         "NAME=VALUE",
         "A parameter of the method, as in Python (docs/methods.md); may be repeated: n_prototypes=3 of public, "
-        "lattice__rotation=auto of mean. unknown_labels=ignore leaves out records with a label outside --classes, at "
+        "lattice__rotation=auto of mean. unknown_labels=ignore skips records with a label outside --classes, at "
         "which a fit stops otherwise; unknown_labels=strict stops before anything is charged, also if a record cannot "
         "be used, which is one bit about the records that no guarantee covers. With --groups, "
         "max_classes_per_person=N. random_state=N repeats the noise; such a model must not be released.",

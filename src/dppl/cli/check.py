@@ -28,9 +28,9 @@ class Check(Records, Labels, Persons, Classes):
 
     For the data owner's eyes only: the report describes private records, and
     no guarantee protects it. Type it before `dppl train`, `dppl fit` and `dppl
-    finetune`: they leave a bad record out (under replace-one a row counts as
-    one of zeros) and say nothing about it, even if it is every one. The last
-    line says how many records a fit uses. Rows and records are counted from 0.
+    finetune`: they skip a bad record (under replace-one a row counts as one of
+    zeros) and say nothing about it, even if it is every one. The last line says
+    how many records a fit uses. Rows and records are counted from 0.
     The exit code is 0 whatever it finds. Choose the budget with `dppl plan`, not
     with this report: that is a choice made by looking at private records.
 
@@ -124,7 +124,7 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
     """Yield what is known of the records, their persons and their labels."""
     if "modality" in report:
         yield "records", f"{report['n']} {report['modality']}s"
-        yield "unusable", f"{sum(entry['n'] for entry in report['unusable'])} (a fit leaves them out)"
+        yield "unusable", f"{sum(entry['n'] for entry in report['unusable'])} (a fit skips them)"
         for entry in report["unusable"]:
             yield "", f"{entry['reason']}: {_places(entry)}"
         if report["repeated_ids"]["n"]:

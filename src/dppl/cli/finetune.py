@@ -13,7 +13,7 @@ from dppl.cli._output import note, print_model
 from dppl.cli._request import option, request
 from dppl.cli.embed import resumable
 from dppl.cli.ledger import print_charge
-from dppl.cli.train import Training, print_left_out
+from dppl.cli.train import Training, print_skipped
 from dppl.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Finetune(Training, Device):
         what = f"SparseFinetuner: {len(model.classes_)} classes, trained {', '.join(model.train)}."
         print_model(model.guarantee_, self.out, what, code)
         print_charge(self.ledger, account["ledger"], model.guarantee_)
-        print_left_out(report)
+        print_skipped(report)
 
 
 @contextmanager

@@ -89,8 +89,8 @@ class Fit(Fitting, Persons, Method, Where):
         print_charge(self.ledger, account["ledger"], model.guarantee_)
         # The same words whatever the records are, and whatever their table is called.
         typer.echo(
-            "Before you trust this model, let the owner of the records see which were left out: dppl check TABLE "
-            "--classes FILE, as here. Nothing above says how many they are; it may be all."
+            "Before you rely on it, the owner of the records should see how many it used: dppl check TABLE --classes "
+            "FILE. The number is private, so it is not printed here."
         )
 
 

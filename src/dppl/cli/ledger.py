@@ -81,12 +81,11 @@ class Show:
 
     def run(self) -> None:
         """Print the accounts."""
-        from dppl.kernel.privacy.ledger import accounts
+        from dppl.kernel.privacy.ledger import Ledger, accounts
 
         # A ledger without the data set that is named is a slip; one without any is new.
-        books = [one.to_dict() for one in accounts(self.file) if self.dataset in (None, one.dataset)]
-        if self.dataset is not None and not books:
-            raise ParameterError(f"the ledger has no data set {self.dataset!r}.")
+        shown = accounts(self.file) if self.dataset is None else [Ledger(self.file, self.dataset)]
+        books = [one.to_dict() for one in shown]
         if self.json:
             print_json(books)
         elif not books:

@@ -33,7 +33,9 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (MemoryError, 4),
 )
 # A parameter and its value as programs write them, in messages of the library.
-_FOR_PYTHON = re.compile(r"\b(\w+)='([\w-]+)'")
+_FOR_PYTHON = re.compile(r"(?<!\()(?<!, )\b(\w+)=('[\w-]+'|\d[\w.-]*\w|\d)")
+# How typer says that a value is of another type, and how our own messages do.
+_OTHER_TYPE = re.compile(r"Invalid value for '([^']+)': Input should be ([^,]*).*")
 _BROKEN_PIPE = 128 + 13
 
 # What asks a process to end: a caller, or the terminal that is gone.
@@ -84,7 +86,7 @@ def _report(error: Exception) -> tuple[int, str]:
     if hasattr(error, "format_message"):  # typer's usage errors; their module differs between its versions
         text, context = str(error.format_message()), getattr(error, "ctx", None)
         if context is not None:
-            text = text.rstrip(".")
+            text = _OTHER_TYPE.sub(r"\1 must be \2", text).rstrip(".")
             text += f"{'' if text.endswith('?') else '.'} Try: {context.command_path} --help"
         return 2, text
     for kind, code in _CODES:
@@ -118,7 +120,7 @@ def _message(error: Exception, typed: Mapping[str, str]) -> str:
                     text += f" Try {option}{shlex.quote(error.suggestion)}"
 
         def as_typed(one: re.Match[str]) -> str:
-            name, value = one.groups()
+            name, value = one[1], one[2].strip("'")
             if name in typed:
                 return f"{typed[name]} {value}"
             return f"{typed['options']} {name}={value}" if "options" in typed else one[0]

@@ -30,7 +30,7 @@ class Plan(Budget):
     )
     n_features: int | None = option("D", "Width of the embeddings; or name an encoder.", None, min=1)
     encoder: str | None = option("NAME", "Encoder whose width is known, such as minilm.", None)
-    method: str = option(METHODS, "As of `dppl fit`. Default auto: the first that can spend the budget.", "auto")
+    method: str = option(METHODS, "As of `dppl fit`. Default auto.", "auto")
     n_public: int = option("N", "Unlabelled public rows that the fit may use. Default 0.", 0, min=0)
     ceiling: float | None = option("A", "Public guess of the balanced accuracy without privacy: a closer range.", None)
     describe: str = option(

@@ -19,7 +19,7 @@ from dppl.cli._groups import Device, Records, Where
 from dppl.cli._output import note, printable
 from dppl.cli._paths import check_output, load_model, read_rows_for
 from dppl.cli._request import argument, flag, option, request
-from dppl.errors import InputError, ParameterError
+from dppl.errors import DpplError, InputError, ParameterError
 
 if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier
@@ -82,11 +82,11 @@ class OnModel(Records, Device):
 class Predict(OnModel, Where):
     """Label every row of a table, or every image or text of a source.
 
-    Predictions cost no further budget. For a table, stdout gets one label per
-    line. Images and texts are embedded with the encoder that the model names;
-    the output, on stdout too, is CSV with the id and label of each. Columns are
-    the columns of `dppl train`, unless options name others. What cannot
-    be used gets an empty label, and a note says where it is.
+    Predictions cost no further budget. Stdout gets CSV with the id and label of
+    each record, or one label per line for a table without ids. Images and texts
+    are embedded with the encoder that the model names. Columns are the columns
+    of `dppl train`, unless options name others. What cannot be used gets an
+    empty label, and a note says where it is.
 
     Labels and probabilities are for classes that are equally frequent; with
     --shares data for classes as frequent as in the data of the fit, which makes
@@ -159,7 +159,7 @@ class Predict(OnModel, Where):
         if self.table != _PIPE and self.holds_rows(model):
             x = self.x or "x"
             rows: Any = read_rows_for(model, self.table, x=x)
-            ids = None if self.out == _PIPE and plain else rows.ids
+            ids = rows.ids
             if engine is not None:
                 rows = io.read_parts(self.table, x=x, y=None, engine=engine)
             with progress("predicting"):
@@ -186,7 +186,12 @@ class Predict(OnModel, Where):
             path = Path(folder) / ("stdin.txt" if self.x is None else "stdin.csv")
             with path.open("xb") as content:
                 shutil.copyfileobj(sys.stdin.buffer, content)
-            yield path
+            try:
+                yield path
+            except DpplError as error:  # names the copy
+                error.text = error.text.replace(str(path), "standard input")
+                error.args = (str(error).replace(str(path), "standard input"),)
+                raise
 
 
 def is_network(model: EmbeddingClassifier | Finetuned) -> TypeGuard[Finetuned]:

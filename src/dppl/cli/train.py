@@ -151,7 +151,7 @@ class Train(Training, Persons, Method, Device):
         print_charge(self.ledger, account["ledger"], estimator.guarantee_)
         if how == "auto" and takes_examples(estimator) and encoder.modality == "text" and examples is None:
             typer.echo("The classes are not described, since some names are not words; see --descriptions.")
-        print_left_out(report)
+        print_skipped(report)
 
 
 @contextmanager
@@ -165,11 +165,11 @@ def _watch(folder: Path, records: io.Source | None) -> Iterator[Callable[[int], 
             yield advance
 
 
-def print_left_out(report: Path) -> None:
-    """Say last, in the same words whatever the records are, that the model is not to be trusted unseen."""
+def print_skipped(report: Path) -> None:
+    """Say last, in the same words whatever the records are, where the owner finds how many were used."""
     typer.echo(
-        f"Before you trust this model, read {printable(report)}: it lists, for the owner of the records only, those "
-        "that were left out. Nothing above says how many they are; it may be all."
+        f"Before you rely on it, the owner of the records should read {printable(report)}: it lists the records that "
+        "were skipped. How many they are is private, so it is not printed here."
     )
 
 

@@ -27,8 +27,8 @@ _LOADERS = {
 }
 _NAMELESS = {"minilm", "pixels"}
 _FORMS = (
-    "an encoder is named by timm:NAME[@CHECKPOINT], hf:NAME, st:NAME, onnx:FILE, "
-    f"python:MODULE:FUNCTION@WEIGHTS?size=N, minilm, pixels, {', '.join(PRESETS)}"
+    "timm:NAME[@CHECKPOINT], hf:NAME, st:NAME, onnx:FILE, "
+    f"python:MODULE:FUNCTION@WEIGHTS?size=N, minilm, pixels or {', '.join(PRESETS)}"
 )
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
@@ -81,7 +81,7 @@ def load_encoder(
     """
     _validate.one_of(get_args(Device), device=device)
     _validate.one_of(get_args(Precision), precision=precision)
-    scheme, source = parse(uri, _LOADERS, _FORMS)
+    scheme, source = parse(uri, _LOADERS, _FORMS, "encoder")
     module, function = _LOADERS[scheme]
     try:
         adapter = getattr(importlib.import_module(module), function)(source, device, precision)
@@ -121,12 +121,14 @@ class Source:
         return int(value)
 
 
-def parse(uri: str, schemes: Collection[str], forms: str) -> tuple[str, Source]:
-    """Split a URI, or the URI of a preset, into one of some schemes and its source; `forms` is for the message."""
+def parse(uri: str, schemes: Collection[str], forms: str, parameter: str) -> tuple[str, Source]:
+    """Split a URI, or the URI of a preset, into one of some schemes and its source; `forms` is what else is said."""
     place, _, query = (PRESETS[uri].uri if uri in PRESETS else uri).partition("?")
     scheme, _, name = place.partition(":")
     if scheme not in schemes or bool(name) == (scheme in _NAMELESS):
-        raise ParameterError(f"{forms}; got {uri!r}.")
+        names = {name: name for name in _NAMELESS} | {name: one.uri.partition(":")[0] for name, one in PRESETS.items()}
+        meant = _validate.closest(uri, [name for name, its_scheme in names.items() if its_scheme in schemes])
+        raise ParameterError(f"must be {forms}; got {uri!r}.", parameter=parameter, suggestion=meant)
     return scheme, Source(name, dict(parse_qsl(query, keep_blank_values=True)))
 
 

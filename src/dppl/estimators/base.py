@@ -62,7 +62,7 @@ class EmbeddingClassifier(ReleasedClassifier):
     public : PublicData, default=None
         Public rows, and public examples of the classes, by the encoder of the private records.
     unknown_labels : {"error", "ignore", "strict"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
+        What to do with a label outside `classes`: stop without showing it, or skip the record silently.
         ``"strict"`` stops before anything is charged, also if a row cannot be used. That it did not stop is one bit
         about the records, which the guarantee names as not covered. Not with a table in parts.
     random_state : int, default=None

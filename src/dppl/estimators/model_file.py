@@ -102,6 +102,8 @@ def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
     description, tensors = _read(path)
     try:
         return _rebuild(description, tensors)
+    except ModelFileError as error:
+        raise ModelFileError(f"{name} {error}") from None
     except Misfit as error:
         reason = str(error)
     except Exception as error:  # the file may hold anything, and no list of types would be complete
@@ -144,7 +146,10 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
 
 def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> EmbeddingClassifier:
     if fields["estimator"] not in BY_NAME:
-        raise Misfit(f"it holds a {fields['estimator']}, which is not registered here (docs/own-method.md, Save it)")
+        raise ModelFileError(
+            f"holds a {fields['estimator']}, which is no method of dppl. Import the module that defines it and adds it "
+            "to dppl.estimators.registry.BY_NAME (docs/own-method.md, Save it), then load the file."
+        )
     estimator = BY_NAME[fields["estimator"]].load()
     guarantee = Guarantee.from_dict(fields["guarantee"])
     lattice = Lattice(**fields["lattice"], center=tensors.get("center"))

@@ -48,7 +48,7 @@ class Entry:
 _BOTH = ("add-remove", "replace-one")
 _GRADIENTS = "noisy gradients; uses public rows if there are any"
 _SELECTED = "public rows, selected privately"
-# The first method that can is what "auto" takes.
+# The first method that offers the relation is what "auto" takes.
 ENTRIES = (
     Entry("SoftmaxPrototypes", "dppl.prototypes", "softmax", "Softmax prototypes", _GRADIENTS),
     Entry("MeanPrototypes", "dppl.prototypes", "mean", "DPPL-Mean", "noisy class sums", _BOTH),
@@ -73,27 +73,33 @@ BY_METHOD = {entry.method: entry for entry in ENTRIES if entry.method is not Non
 
 
 def method_for(budget: Budget, adjacency: Adjacency = "add-remove") -> str:
-    """Return the method that is most accurate in most cases, among those that can spend `budget`.
+    """Return the method that is most accurate in most cases under a relation of neighbours.
 
-    The choice depends on nothing else, so it costs nothing.
+    The choice depends on nothing else, so it costs nothing. Pure DP is spent by a method that is named: a delta that
+    was forgotten must not choose another method.
 
-    >>> from dppl import ZCDP, PureDP
-    >>> method_for(ZCDP(0.5)), method_for(PureDP(1.0)), method_for(ZCDP(0.5), "replace-one")
-    ('softmax', 'public', 'mean')
+    >>> from dppl import ZCDP
+    >>> method_for(ZCDP(0.5)), method_for(ZCDP(0.5), "replace-one")
+    ('softmax', 'mean')
     """
     from dppl.kernel.privacy import PureDP  # here, since helps name methods and need no NumPy
     from dppl.kernel.privacy.guarantee import ADJACENCIES
 
     _validate.one_of(ADJACENCIES, adjacency=adjacency)
-    pure = isinstance(budget, PureDP)
-    return next(method for method, one in BY_METHOD.items() if adjacency in one.adjacencies and one.pure >= pure)
+    if isinstance(budget, PureDP):
+        raise ParameterError(
+            "add delta=1e-6 to the budget, which the default method needs. Pure DP has no delta; it needs public rows "
+            "and method='public'."
+        )
+    return next(method for method, one in BY_METHOD.items() if adjacency in one.adjacencies)
 
 
 def estimator_of(method: str, budget: Budget, classes: Any, /, **options: Any) -> EmbeddingClassifier:
     """Return an unfitted estimator by the name of its method, or the default one for ``"auto"``."""
     _validate.one_of(("auto", *BY_METHOD), method=method)
-    automatic = method_for(budget, options.get("adjacency", "add-remove"))
-    entry = BY_METHOD[automatic if method == "auto" else method]
+    if method == "auto":
+        method = method_for(budget, options.get("adjacency", "add-remove"))
+    entry = BY_METHOD[method]
     known = sorted(set(entry.parameters) - {"budget", "classes", "public", "random_state"})
     for name in options:
         if name not in (*known, "public", "random_state"):

@@ -210,7 +210,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             raise ParameterError(f"estimator must be a dppl classifier of embeddings; got {got}.")
         if self.estimator.max_classes_per_person not in (None, 1) or self.estimator.unknown_labels == "strict":
             raise ParameterError(
-                "estimator must count a person in one class and leave unusable records out; set max_classes_per_person "
+                "estimator must count a person in one class and skip unusable records; set max_classes_per_person "
                 "to None and unknown_labels to 'error' or 'ignore'."
             )
         budget = checked_budget(self.estimator.budget)

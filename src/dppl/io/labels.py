@@ -39,6 +39,8 @@ def converting(promise: str, hint: str = "write it again") -> Iterator[None]:
         raise InputError(f"{promise}; there is no such file or folder; check the path") from None
     except PermissionError:
         raise InputError(f"{promise}; there is no permission to read it; {hint}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{promise}; got bytes that are not UTF-8; {hint}") from None
     except Exception as error:  # a damaged file may raise anything, and its text may quote what could not be read
         raise InputError(f"{promise}; got {type(error).__name__}; {hint}") from None
 
@@ -127,7 +129,7 @@ def read_label_file(path: AnyPath) -> Array:
 def _lines(path: Path) -> list[str]:
     """Read the lines of a UTF-8 text, without the white space around them."""
     # The encoding belongs to the file, and not to a label.
-    with converting(f"{path} must be a UTF-8 text file", "save it again as UTF-8"):
+    with converting(f"{path} must be a UTF-8 text file", "name another file, or save it as UTF-8"):
         text = path.read_bytes().decode()
     if text in ("", _BYTE_ORDER_MARK):
         return []

@@ -169,7 +169,7 @@ def _check(source: Source, encoder: Encoder, workers: int | None) -> None:
 def table_metadata(encoder: Encoder) -> dict[str, str]:
     """Return what the embeddings come from, as the table's metadata say it."""
     maker = {"encoder": encoder.fingerprint.text(), "decoder": described(encoder.modality)}
-    # An encoder for predictions lets company decide the shape of a batch, which no fit may rest on.
+    # Where rows of one batch may change each other, a fit must say so.
     fixed = encoder.fingerprint.row_independent
     return maker if fixed else {**maker, "not_covered": _NOT_COVERED}
 

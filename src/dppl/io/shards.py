@@ -34,7 +34,7 @@ from dppl.io.writing import PERSON, repeating, rows_column
 
 NOTICE = (
     "For the owner of the records only: this report describes private records, and no guarantee protects it. Do not "
-    "publish it, and do not pass it on with the table or a model. Whether a record is left out depends on that record "
+    "publish it, and do not pass it on with the table or a model. Whether a record is skipped depends on that record "
     "alone."
 )
 # By which a report is known, also one of another version.

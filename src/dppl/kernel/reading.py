@@ -185,7 +185,9 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     position = {_key(label): code for code, label in enumerate(classes.tolist())}
     codes = np.fromiter((position.get(_key(label), -1) for label in y.tolist()), np.intp, len(y))
     if unknown_labels == "error" and (codes < 0).any():
-        hint = "`dppl check` shows its owner which; unknown_labels='ignore' skips such records"
+        hint = (
+            "`dppl check` shows its owner which. Add it to the list, or skip such records with unknown_labels='ignore'"
+        )
         raise UnknownLabelError(f"every label must be one of the {len(classes)} classes; at least one is not. {hint}.")
     return codes
 

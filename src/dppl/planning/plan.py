@@ -331,11 +331,8 @@ class _Setting:
 def _width(n_features: int | None, encoder: str | None) -> int:
     if n_features is not None:
         _validate.positive_integer(n_features=n_features)
-    if encoder is not None and encoder not in FEATURES:
-        raise ParameterError(
-            f"must be one of {', '.join(FEATURES)}; got {encoder!r}; for another, give the number of features.",
-            parameter="encoder",
-        )
+    if encoder is not None:
+        _validate.one_of(FEATURES, "for another, give the number of features", encoder=encoder)
     width = n_features if encoder is None else FEATURES[encoder]
     if width is None or n_features not in (None, width):
         raise ParameterError("must be given, or a known encoder, and agree with it.", parameter="n_features")

@@ -109,8 +109,7 @@ class PublicPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
         public = setting.public.rows
         if public is None:
             raise ParameterError(
-                "is required: PublicPrototypes selects among public rows. It is the default under pure DP. "
-                "With epsilon and delta the default is SoftmaxPrototypes, which needs none.",
+                "is required: PublicPrototypes selects among public rows. SoftmaxPrototypes, the default, needs none.",
                 parameter="public",
             )
         n_public, least = public.shape[0], self.n_prototypes

@@ -42,7 +42,7 @@ class PrivateClassifier(ReleasedClassifier):
 
     A frozen public encoder embeds each item by itself; a private estimator is fitted on the embeddings. `predict` and
     its like take items, too. An item that cannot be used (a damaged image, an empty text) is skipped with its label,
-    as every fit leaves such rows out: silently, because whether there is one is private. Under replace-one, where the
+    as every fit skips such rows: silently, because whether there is one is private. Under replace-one, where the
     number of records is public, it stays as a row of zeros. `unusable` tells its owner.
 
     Parameters

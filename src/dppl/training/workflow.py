@@ -71,7 +71,7 @@ def train(
     """
     if estimator.adjacency != "add-remove":
         raise ParameterError(
-            "adjacency must be 'add-remove', since records that cannot be used are left out; got "
+            "adjacency must be 'add-remove', since records that cannot be used are skipped; got "
             f"{estimator.adjacency!r}."
         )
     if source.label_type is None:

@@ -188,9 +188,15 @@ class Ledger:
             _prepare(connection)
             row = connection.execute(_DATASETS.select().where(_DATASETS.c.name == dataset)).one_or_none()
             if row is None:
-                check_name("dataset", dataset, _names(connection))
+                names = _names(connection)
+                check_name("dataset", dataset, names)
                 if budget is None:
-                    raise ParameterError(f"the ledger has no data set {dataset!r}; give its total budget to open one.")
+                    rule = f"must be a data set of {self._engine.url.database}, which has {', '.join(names) or 'none'}"
+                    raise ParameterError(
+                        f"{rule}; got {dataset!r}; `dppl ledger create` opens an account for another.",
+                        parameter="dataset",
+                        suggestion=_validate.closest(dataset, names),
+                    )
                 if unit == "person" and adjacency == "replace-one":
                     raise ParameterError("for persons needs the adjacency add-remove.", parameter="unit")
                 account = _DATASETS.insert().values(
@@ -503,7 +509,7 @@ def _connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Eng
         if not file or ":memory:" in file:
             raise LedgerError("a ledger in memory would be forgotten; name a file.")
         if must_exist and not file.startswith("file:") and not os.path.exists(file):
-            raise LedgerError(f"there is no ledger {file}; open one with a budget, or `dppl ledger create`.")
+            raise LedgerError(f"there is no ledger {file}; create one with `dppl ledger create`.")
         sa.event.listen(engine, "connect", _make_sqlite_strict)
 
     @sa.event.listens_for(engine, "begin")
