@@ -14,6 +14,9 @@ import dppl
 from dppl.cli.main import app
 from dppl.io import write_table
 from dppl.kernel.privacy import budgets
+from lab.experiments.conftest import drawn, forked
+
+__all__ = ["drawn", "forked"]
 
 CLASSES = ("cat", "dog", "gnu")
 

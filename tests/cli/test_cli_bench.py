@@ -39,7 +39,7 @@ def config(tmp_path):
     return write
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_run_and_report(cli, config, tmp_path):
     out, folder = tmp_path / "r.jsonl", tmp_path / "report"
     assert cli("bench", config(), "--out", out, "--dry-run").stdout == "4 cells, 0 done, 4 left.\n"
@@ -60,7 +60,7 @@ def test_run_and_report(cli, config, tmp_path):
     assert (folder / "accuracy-blobs-none.png").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("drawn", "forked")
 def test_budgets_of_mu_run_and_are_reported(cli, config, tmp_path):
     out, folder, path = tmp_path / "r.jsonl", tmp_path / "report", config()
     path.write_text(path.read_text().replace("budgets: {e: [1, 4]}", "budgets: {mu: [1, 4]}"))
@@ -84,7 +84,7 @@ def test_a_run_and_a_dry_run_find_bad_parameters_before_the_first_cell(cli, conf
     )
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_failed_cells_have_an_exit_code_of_their_own(cli, config, tmp_path):
     path, texts = config(), tmp_path / "texts"
     shutil.copytree(tmp_path / "blobs", texts)

@@ -40,7 +40,7 @@ def config(tmp_path):
     return write
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("drawn", "forked")
 def test_run_and_report(cli, config, tmp_path):
     out, folder = tmp_path / "r.jsonl", tmp_path / "report"
     assert cli("bench", config(), "--out", out, "--dry-run").stdout == "4 cells, 0 done, 4 left.\n"
@@ -60,6 +60,7 @@ def test_run_and_report(cli, config, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("drawn", "forked")
 def test_the_quick_streams_run_and_are_reported(cli, tmp_path, monkeypatch):
     """On every eleventh of their cells."""
     load = bench.load_experiment

@@ -1,5 +1,6 @@
 """A tiny task on disk, and configurations that use it."""
 
+import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from dppl.lab.experiments import figures
+from dppl.lab.experiments import figures, runner
 from dppl.lab.experiments.config import Experiment, load_experiment
 
 N_CLASSES, DIM = 4, 16
@@ -57,6 +58,14 @@ def write_config(tmp_path: Path, data: Path) -> Callable[..., Path]:
 def experiment(write_config: Callable[..., Path]) -> Callable[..., Experiment]:
     """Write a configuration and load it."""
     return lambda **changes: load_experiment(str(write_config(**changes)))
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the processes of a run from one that has imported everything: starting each anew takes seconds."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["dppl.lab.experiments.runner", "dppl.prototypes", "dppl.continual.prototypes"])
+    monkeypatch.setattr(runner, "_SPAWN", context)
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ def path(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_survives_sigkill_and_computes_nothing_twice(write_config, experiment, path, tmp_path):
+    """Its processes start as those of a user do."""
     script = tmp_path / "dies.py"
     script.write_text(textwrap.dedent(DIES))
     config = write_config(**SEEDS)
@@ -67,7 +68,7 @@ def test_a_finished_experiment_starts_no_process(experiment, path, monkeypatch):
     assert run_experiment(loaded, path).before == len(loaded.cells)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_a_failing_cell_stops_no_other_and_is_tried_again(experiment, path):
     around = dict(os.environ), signal.getsignal(signal.SIGINT)
     loaded = experiment(methods=[{"method": "mean", "lattice__pool": [1, 1000, 2]}])
@@ -81,7 +82,7 @@ def test_a_failing_cell_stops_no_other_and_is_tried_again(experiment, path):
     assert (dict(os.environ), signal.getsignal(signal.SIGINT)) == around
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_a_process_that_dies_costs_its_cell_only(experiment, path):
     killed = []
 
@@ -108,8 +109,7 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("interruptible")
+@pytest.mark.usefixtures("interruptible", "forked")
 def test_an_interrupt_keeps_what_is_done_and_leaves_no_process(experiment, path):
     def finished(record):
         os.kill(os.getpid(), signal.SIGINT)

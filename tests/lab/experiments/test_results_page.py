@@ -4,27 +4,33 @@ import importlib.util
 import os
 from pathlib import Path
 
-import pytest
-
-from dppl.lab.experiments.results import read_results, write_results
-
 ROOT = Path(__file__).parents[3]
 SPEC = importlib.util.spec_from_file_location("dppl_tools_results_page", ROOT / "tools" / "results_page.py")
 tool = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(tool)
 
 
-@pytest.mark.slow
-def test_a_report_is_made_once_and_again_when_its_results_are_newer(tmp_path):
-    pytest.importorskip("matplotlib", reason="needs the extra lab")
+def test_a_report_is_made_once_and_again_when_its_results_are_newer(tmp_path, monkeypatch):
+    """The command that writes a report is that of tests/cli/test_cli_bench.py, so files stand for it here."""
+    runs = []
+
+    def run(command, *, cwd, **_):
+        runs.append(command[1:-1])
+        folder = Path(command[-1])
+        folder.mkdir()
+        (folder / "report.md").write_text(f"`dppl bench {folder}` of {cwd.name}")
+        for name in ("accuracy.png", "accuracy.svg"):
+            (folder / name).touch()
+
+    monkeypatch.setattr(tool.subprocess, "run", run)
     results = tmp_path / "some.parquet"
-    write_results(read_results(ROOT / "docs" / "results" / "few.parquet")[:4], results)
+    results.touch()
     tool.report(results, tmp_path / "built")
     page = tmp_path / "built" / "some" / "report.md"
     text = page.read_text(encoding="utf-8")
-    assert "4 cells done" in text
-    assert list(page.parent.glob("*.png"))
-    assert {path.suffix for path in page.parent.iterdir()} == {".md", ".png"}
+    assert text == f"`dppl bench some` of {tmp_path.name}"  # without the folder in which it was made
+    assert runs == [["-m", "dppl", "bench", "some.parquet", "--out"]]
+    assert {path.name for path in page.parent.iterdir()} == {"report.md", "accuracy.png"}
     page.write_text("kept")
     tool.report(results, tmp_path / "built")
     assert page.read_text() == "kept"

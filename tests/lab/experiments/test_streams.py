@@ -1,11 +1,7 @@
-"""Streams of tasks as cells: what a configuration becomes, what is measured, recipes, resuming, and the report."""
+"""Streams of tasks as cells: what a configuration becomes, what is measured, recipes and the report."""
 
 import json
 import re
-import signal
-import subprocess
-import sys
-import textwrap
 from dataclasses import replace
 from statistics import mean, stdev
 from types import SimpleNamespace
@@ -22,8 +18,7 @@ from dppl.lab.experiments.datasets import Dataset, load_dataset
 from dppl.lab.experiments.methods import STREAM_METHODS
 from dppl.lab.experiments.names import series_name
 from dppl.lab.experiments.report import write_report
-from dppl.lab.experiments.results import ResultsFile, read_results
-from dppl.lab.experiments.runner import run_experiment
+from dppl.lab.experiments.results import ResultsFile
 from dppl.lab.experiments.stream_report import PUBLISHED
 from dppl.lab.streams import RECIPES, Stream
 
@@ -408,35 +403,6 @@ def test_built_in_configurations_of_streams(tmp_path, monkeypatch):
         assert {cell.seed for cell in cells} == set(range(5))
         assert any(cell.budget == {"mu": NO_NOISE} for cell in cells)
         monkeypatch.undo()
-
-
-DIES = """
-    import os, signal, sys
-    from dppl.lab.experiments.config import load_experiment
-    from dppl.lab.experiments.runner import run_experiment
-
-    def finished(record):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    if __name__ == "__main__":
-        run_experiment(load_experiment(sys.argv[1]), sys.argv[2], jobs=1, finished=finished)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(streams, write_config, tmp_path):
-    loaded, script = streams(seeds=2), tmp_path / "dies.py"
-    script.write_text(textwrap.dedent(DIES))
-    cut, whole = tmp_path / "cut.jsonl", tmp_path / "whole.jsonl"
-    killed = subprocess.run([sys.executable, script, loaded.config, cut], timeout=120, check=False)
-    assert killed.returncode == -signal.SIGKILL
-    before = cut.read_bytes()
-    assert before.count(b"\n") == 1
-    assert run_experiment(loaded, cut, jobs=1).before == 1
-    assert cut.read_bytes().startswith(before)
-    run_experiment(loaded, whole, jobs=1)
-    one, two = (sorted((steady(r) for r in read_results(path)), key=lambda r: r["key"]) for path in (cut, whole))
-    assert one == two
 
 
 @pytest.fixture
