@@ -494,16 +494,3 @@ def test_each_help_has_an_example(command, cli):
     result = cli("ledger", command, "--help")
     assert result.exit_code == 0
     assert f"dppl ledger {command}" in result.stdout.split("Usage:")[1].split("\n", 1)[1]
-
-
-@pytest.mark.slow
-def test_the_real_command_charges_and_refuses_like_the_app(task, wards, process):
-    assert process(*fit(task, *rho(0.85), *charged(wards))).returncode == 0
-    refused = process(*fit(task, *rho(0.16), *charged(wards), out=task.folder / "more.safetensors"))
-    assert (refused.returncode, refused.stdout) == (3, "")
-    assert refused.stderr.startswith(
-        "dppl: error: this release needs rho = 0.16 of data set 'wards', which has 0.15 left of 1."
-    )
-    assert refused.stderr.count("\n") == 1
-    assert not (task.folder / "more.safetensors").exists()
-    assert len(dppl.Ledger(wards, "wards").releases()) == 1

@@ -24,53 +24,57 @@ STUBS = sorted(Path(dppl.__file__).parent.rglob("__init__.pyi"))
 LAZY = [".".join(path.parent.relative_to(STUBS[0].parents[1]).parts) for path in STUBS]
 
 
-def imported(program, *arguments):
-    """Return the packages that a program has imported when it ends, one that exits included."""
-    tail = "finally:\n    import sys\n    print('\\n', *{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
-    wrapped = f"try:\n    {program}\n{tail}"
+def imported(programs, *arguments):
+    """Run programs one after the other in one process; return the packages that are imported after each."""
+    wrapped = "import sys\n"
+    for program in programs:
+        wrapped += f"try:\n    {program}\nexcept SystemExit as end:\n    assert not end.code\n"
+        wrapped += "print('\\n', *{name.split('.')[0] for name in sys.modules}, file=sys.stderr)\n"
     command = [sys.executable, "-c", wrapped, *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
-    return set(ended.stderr.splitlines()[-1].split())
+    return [set(line.split()) for line in ended.stderr.splitlines() if line.startswith(" ")]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("startup") / "model.safetensors"
-    dppl.MeanPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(np.eye(2), ["a", "b"]).save(path)
-    return path
-
-
-@pytest.mark.slow
-def test_the_package_alone_imports_nothing_heavy():
-    assert not imported("import dppl; dir(dppl)") & {*HEAVY, "numpy", "rich", "typer"}
-    assert "sklearn" in imported("import dppl; dppl.MeanPrototypes")  # the control
+def typed(*words):
+    """Return a program that runs the command line."""
+    return f"sys.argv[1:] = {words}; from dppl.cli.main import run; run()"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", ["--version", "--help"])
-def test_the_command_line_alone_imports_nothing_heavy(option):
-    run = "from dppl.cli.main import run; run()"
-    assert not imported(run, option) & {*HEAVY, "numpy"}
-    assert not imported(run, "fit", "--help") & {*HEAVY, "numpy"}
-    assert "numpy" in imported(run, "demo", "--help")  # the control
-
-
-@pytest.mark.slow
-def test_no_command_imports_scikit_learn_for_its_help():
-    """All in one process."""
+def test_nothing_heavy_is_imported_before_it_is_used():
+    """One process does more and more, so that what it imports later is the control of what it imports before."""
     modules = {module if "." in module else f"dppl.cli.{module}" for module, _ in COMMANDS.values()}
-    found = imported(f"import {', '.join(sorted(modules))}")
-    assert not found & {"scipy", "sklearn", "torch", "pandas", "matplotlib", "dp_accounting", "fastapi"}
-    assert "numpy" in found  # the control: they were imported
+    package, version, commands_listed, options_listed, modules_of_commands, service, exports = imported(
+        [
+            "import dppl; dir(dppl)",
+            typed("--version"),
+            typed("--help"),
+            typed("fit", "--help"),
+            f"import {', '.join(sorted(modules))}",
+            "import dppl.serve; [getattr(dppl.serve, name) for name in dppl.serve.__all__]",
+            "import dppl.export; [getattr(dppl.export, name) for name in dppl.export.__all__]",
+        ]
+    )
+    assert not package & {*HEAVY, "numpy", "rich", "typer"}
+    assert not (version | commands_listed | options_listed) & {*HEAVY, "numpy"}
+    assert not modules_of_commands & {"scipy", "sklearn", "torch", "pandas", "matplotlib", "dp_accounting", "fastapi"}
+    assert not service & {"fastapi", "starlette", "uvicorn"}
+    assert not exports & {"onnx", "onnxruntime", "torch", "huggingface_hub"}
+    assert "typer" in version
+    assert "numpy" in modules_of_commands
+    assert "sklearn" in exports
 
 
 @pytest.mark.slow
-def test_loading_and_predicting_import_neither_a_database_nor_tables(model):
-    use = "import sys, dppl, numpy; dppl.load(sys.argv[1]).predict(numpy.eye(2))"
+def test_loading_and_predicting_import_neither_a_database_nor_tables(tmp_path):
+    path = tmp_path / "model.safetensors"
+    dppl.MeanPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(np.eye(2), ["a", "b"]).save(path)
+    use = "import dppl, numpy; dppl.load(sys.argv[1]).predict(numpy.eye(2))"
     # scikit-learn imports pandas, and pandas pyarrow, where they are installed.
-    assert not (imported(use, model) - imported("import sklearn.base")) & DATABASE_AND_TABLES
-    assert "sqlalchemy" in imported(f"{use}; dppl.Ledger", model)  # the control
+    before, after, control = imported(["import sklearn.base", use, "dppl.Ledger"], path)
+    assert not (after - before) & DATABASE_AND_TABLES
+    assert "sqlalchemy" in control
 
 
 def test_packages_are_attributes():
@@ -112,9 +116,9 @@ def test_what_does_not_exist_is_missed_as_ever(name):
         module.Prototypes  # noqa: B018 (looking it up is the test)
 
 
-@pytest.mark.slow
 def test_a_star_brings_all_exports():
-    names = imported_names("from dppl import *; print(*dir())")
+    names = {}
+    exec("from dppl import *", names)
     assert set(dppl.__all__) <= set(names)
 
 

@@ -133,11 +133,3 @@ def test_without_an_encoder_embeddings_alone(animals):
         assert client.post(texts="abc").json()["error"] == "other_kind"
         row = dppl.PrivateClassifier.load(animals).encoder.encode(["abcabc"])[0]
         assert client.post(embeddings=np.asarray(row).tolist()).json()["predictions"][0]["label"] == "cat"
-
-
-@pytest.mark.slow
-def test_the_core_does_without():
-    program = "import sys, dppl.cli.serve; from dppl.serve import *"
-    code = program + "; print({'fastapi', 'starlette', 'uvicorn'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"

@@ -1,4 +1,4 @@
-"""200 processes that charge one ledger at once, 40 of them killed: never overspent, never under-counted."""
+"""80 processes that charge one ledger at once, 24 of them killed: never overspent, never under-counted."""
 
 import contextlib
 import hashlib
@@ -24,7 +24,7 @@ from dppl.kernel.privacy import ZCDP, Cost
 from dppl.kernel.privacy import ledger as ledger_module
 from dppl.kernel.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
 
-PROCESSES, KILLED, AT_ONCE = 200, 40, 8
+PROCESSES, KILLED, AT_ONCE = 80, 24, 8
 
 # Forks a child for each fit, so that everything is imported once. Half of the victims are killed by us after a random
 # time, which hits the inside of SQLite too; half kill themselves at a random call of their Python code, which does not
@@ -190,23 +190,14 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the children ar
 
 @pytest.mark.slow
 @needs_fork
-def test_two_hundred_processes_on_one_file(tmp_path, record_property):
+def test_many_processes_on_one_file(tmp_path, record_property):
     file = tmp_path / "ledger.db"
     outcome = fit_in_many_processes(str(file), tmp_path)
     with contextlib.closing(sqlite3.connect(file)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     report(outcome, check_the_books(file, tmp_path, outcome), record_property)
 
-
-@pytest.mark.slow
-@needs_fork
-def test_a_charge_that_is_taken_back_or_doubled_is_noticed(tmp_path, monkeypatch):
-    """The negative control of the books: they must not balance for a ledger that forgets or overspends."""
-    monkeypatch.setattr(sys.modules[__name__], "PROCESSES", 40)
-    monkeypatch.setattr(sys.modules[__name__], "KILLED", 8)
-    file = tmp_path / "ledger.db"
-    outcome = fit_in_many_processes(str(file), tmp_path)
-    check_the_books(file, tmp_path, outcome)
+    # The negative control of the books: they must not balance for a ledger that forgets, doubles or overspends.
     paid = next(release for release in Ledger(file, "wards").releases() if release["status"] == RELEASED)
     for fault in (
         f"DELETE FROM dppl_releases WHERE id = {paid['number']}",
@@ -303,7 +294,7 @@ def assert_the_error_of_a_missing_database(monkeypatch):
 
 @pytest.mark.postgresql
 @needs_fork
-def test_two_hundred_processes_on_postgresql(tmp_path, record_property, monkeypatch):
+def test_many_processes_on_postgresql(tmp_path, record_property, monkeypatch):
     if not has_postgresql():
         assert_the_error_of_a_missing_database(monkeypatch)
         return
