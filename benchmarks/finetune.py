@@ -137,10 +137,8 @@ def estimator(variant, epsilon, seed):
         ApproxDP(min(epsilon, 10.0), DELTA),
         range(5),
         train=train,
-        batch_size=RATE * TRAIN,
         sampling_rate=RATE,
-        epochs=EPOCHS,
-        recipe=Recipe(block=84),
+        recipe=Recipe(epochs=EPOCHS, batch_size=RATE * TRAIN, block=84),
         random_state=seed,
         **options,
     )
@@ -181,10 +179,8 @@ def trial(task):
         GaussianDP(EPOCHS_FEW**0.5 / NOISE_FEW),
         range(5),
         train=("head",) if variant == "head" else ALL,
-        batch_size=5 * shots,
         sampling_rate=1.0,
-        epochs=EPOCHS_FEW,
-        recipe=Recipe(block=min(5 * shots, 128)),
+        recipe=Recipe(epochs=EPOCHS_FEW, batch_size=5 * shots, block=min(5 * shots, 128)),
         random_state=seed,
     )
     return model.fit(x[train], y[train]).score(x[test], y[test])
@@ -229,8 +225,8 @@ def stream_cell(task):
     tasks = cut(stream, y[train], seed)
     start = time.perf_counter()
     if method == "FiLM":
-        options = {"batch_size": len(train) // len(tasks), "sampling_rate": 1.0, "epochs": EPOCHS_FILM}
-        options["recipe"] = Recipe(block=100)
+        recipe = Recipe(epochs=EPOCHS_FILM, batch_size=len(train) // len(tasks), block=100)
+        options = {"sampling_rate": 1.0, "recipe": recipe}
         model = FilmEnsemble(pretrained(2), budget, classes, options=options, random_state=seed)
     else:
         with torch.no_grad():

@@ -137,9 +137,8 @@ def test_the_command_trains_what_the_library_trains(trained, cli):
         for path in sorted((trained / "photos" / name).glob("[0-9].png"))
     ]
     again = SparseFinetuner(
-        network.module, GaussianDP(9000), CLASSES, batch_size=24, epochs=80,
-        recipe=Recipe(block=8, head_learning_rate=2.0),
-        random_state=3,
+        network.module, GaussianDP(9000), CLASSES, random_state=3,
+        recipe=Recipe(epochs=80, batch_size=24, block=8, head_learning_rate=2.0),
     )  # fmt: skip
     again.fit(network.inputs(np.concatenate([row for row, _ in table])), [name for _, name in table])
     for name, tensor in again.module_.state_dict().items():
@@ -148,7 +147,7 @@ def test_the_command_trains_what_the_library_trains(trained, cli):
 
 def test_a_model_says_what_it_is(trained, cli):
     shown = run(cli, "show", "m.safetensors").stdout
-    for fact in ("trained weights 89", "steps       80", "noise multiplier 0.000993808", "batch size  24.0"):
+    for fact in ("trained weights 89", "steps       80", "noise multiplier 0.000993808", "'batch_size': 24.0"):
         assert fact in shown
     assert "python:net.py:make@net.safetensors" in shown
     assert "NOT FOR RELEASE" in run(cli, "show", "m.safetensors", "--card").stdout
@@ -438,7 +437,7 @@ def test_the_papers_batch_size_is_the_default_and_is_said(photos, cli):
     noted = run(cli, *command, "--mu", "1", "--options", "epochs=1").stderr
     assert "--batch-size is 5000, as in the paper. With many fewer records" in noted
     content = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)
-    assert content["parameters"]["batch_size"] == SparseFinetuner(None, GaussianDP(1.0), CLASSES).batch_size == 5000
+    assert content["parameters"]["recipe"]["batch_size"] == Recipe().batch_size == 5000
 
 
 def test_embeddings_and_damaged_files_are_refused(trained, cli, error_line):
@@ -457,7 +456,9 @@ def test_embeddings_and_damaged_files_are_refused(trained, cli, error_line):
 def test_a_model_of_python_names_its_network_where_it_is_told(trained, cli, error_line):
     network = load_network(NETWORK)
     SparseFinetuner.load("m.safetensors", network.module)  # which keeps the name
-    model = SparseFinetuner(network.module, GaussianDP(1.0), CLASSES, train=("head",), epochs=1, sampling_rate=1.0)
+    model = SparseFinetuner(
+        network.module, GaussianDP(1.0), CLASSES, train=("head",), sampling_rate=1.0, recipe=Recipe(epochs=1)
+    )
     model.fit(np.zeros((2, 3, 6, 6)), ["red", "green"]).save("python.safetensors")
     assert "does not name its network" in error_line(cli("predict", "python.safetensors", "new"))
     assert "not named" in run(cli, "show", "python.safetensors").stdout

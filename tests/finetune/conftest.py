@@ -16,9 +16,9 @@ class Trainer:
         self.module, self.selection, self.budget, self.steps = module, selection, budget, steps
         recipe = {name: options.pop(name) for name in RECIPE & set(options)}
         rate = recipe.setdefault("learning_rate", 0.1)
-        recipe |= {"warmup_epochs": warmup_steps * sampling_rate}
+        recipe |= {"warmup_epochs": warmup_steps * sampling_rate, "epochs": steps * sampling_rate}
         options["recipe"] = Recipe(**{"head_learning_rate": rate, **recipe})
-        self.options = options | {"sampling_rate": sampling_rate, "epochs": steps * sampling_rate}
+        self.options = options | {"sampling_rate": sampling_rate}
 
     def plan(self, shape, *, integral=False):
         return Training(self.module, self.selection, self.budget, shape=shape, integral=integral, **self.options)

@@ -12,7 +12,7 @@ from safetensors.numpy import save
 
 from dppl import GaussianDP, Ledger
 from dppl.errors import InputError, ModelFileError, ParameterError
-from dppl.finetune import SparseFinetuner, files, select_weights
+from dppl.finetune import Recipe, SparseFinetuner, files, select_weights
 from dppl.finetune.files import Checkpoint
 from finetune.conftest import Trainer
 from loops import loop
@@ -25,7 +25,7 @@ CLASSES = ["a", "b", "c"]
 @pytest.fixture
 def model_file(net, images, tmp_path):
     X, y = images
-    options = {"sampling_rate": 1.0, "batch_size": 40.0, "epochs": 2, "sparsity": 0.1}
+    options = {"sampling_rate": 1.0, "recipe": Recipe(epochs=2, batch_size=40.0), "sparsity": 0.1}
     model = SparseFinetuner(net, GaussianDP(1.0), CLASSES, **options).fit(X, np.array(CLASSES)[y])
     path = tmp_path / "model.safetensors"
     model.save(path)
@@ -214,7 +214,7 @@ def test_forged_weights_of_a_model_are_refused(net, model_file, tensors):
 
 def test_a_model_whose_kept_head_has_other_outputs_predicts_nothing(net, images, tmp_path):
     path = tmp_path / "model.safetensors"
-    options = {"sampling_rate": 1.0, "batch_size": 40.0, "epochs": 1, "train": ("norm",)}
+    options = {"sampling_rate": 1.0, "recipe": Recipe(epochs=1, batch_size=40.0), "train": ("norm",)}
     model = SparseFinetuner(net, GaussianDP(1.0), range(5), **options).fit(*images)
     model.save(path)
     for classes in ([0, 1], list(range(9))):

@@ -62,9 +62,8 @@ NORMS = {f"{layer}.{own}" for layer in ("norm", "blocks.0.norm1", "blocks.0.norm
 
 
 def film(module, budget, **options):
-    recipe = Recipe(block=30, learning_rate=0.1)
-    options = {"sampling_rate": 1.0, "batch_size": 60, "epochs": 60, "recipe": recipe, **options}
-    return SparseFinetuner(module, budget, CLASSES, train=("head", "norm"), **options)
+    recipe = Recipe(**{"epochs": 60, "batch_size": 60, "block": 30, "learning_rate": 0.1, **options})
+    return SparseFinetuner(module, budget, CLASSES, train=("head", "norm"), sampling_rate=1.0, recipe=recipe)
 
 
 def test_it_trains_the_normalisation_layers_and_the_head_and_nothing_else(torch, vit, bars):

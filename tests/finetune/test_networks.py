@@ -131,8 +131,8 @@ def test_a_network_of_timm_gets_a_new_head(torch, tmp_path):
     again = load_network(f"timm:vit_tiny_patch16_224@{path}?size=32")
     assert again.fingerprint == found.fingerprint
     film = SparseFinetuner(
-        found.module, GaussianDP(1e6), range(3), train=("head", "norm"), head=found.head, sampling_rate=1.0, epochs=1,
-        batch_size=4, recipe=Recipe(block=4),
+        found.module, GaussianDP(1e6), range(3), train=("head", "norm"), head=found.head, sampling_rate=1.0,
+        recipe=Recipe(epochs=1, batch_size=4, block=4),
     )  # fmt: skip
     film.fit(np.random.default_rng(0).normal(size=(4, 3, 32, 32)), [0, 1, 2, 0])
     assert film.module_.head.weight.any()

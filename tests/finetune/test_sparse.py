@@ -4,6 +4,7 @@ import json
 import re
 import struct
 from copy import deepcopy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,12 +21,14 @@ from dppl.statement import make_report
 from overhearing import overheard
 
 CLASSES = ["a", "b", "c"]
-FULL = {"sampling_rate": 1.0, "batch_size": 40.0, "epochs": 5, "recipe": Recipe(block=40)}
+RECIPE = Recipe(epochs=5, batch_size=40.0, block=40)
 NO_NOISE = GaussianDP(1e6)
 
 
 def make(module, budget=NO_NOISE, **options):
-    return SparseFinetuner(module, budget, CLASSES, **{**FULL, **options})
+    moves = {name: options.pop(name) for name in vars(RECIPE).keys() & options.keys()}
+    options = {"sampling_rate": 1.0, "recipe": replace(RECIPE, **moves), **options}
+    return SparseFinetuner(module, budget, CLASSES, **options)
 
 
 @pytest.fixture
@@ -141,8 +144,7 @@ def test_the_mask_does_not_depend_on_private_records(net, labelled, monkeypatch)
 def test_defaults_are_those_of_the_document(net):
     model = SparseFinetuner(net, ApproxDP(1.13, 1e-5), CLASSES)
     trainer = model._training((1, 6, 6))
-    assert (trainer.steps, trainer.sampling_rate, trainer.batch_size) == (2000, 0.1, 5000)
-    assert (trainer.recipe, trainer.head) == (Recipe(), "8")
+    assert (trainer.steps, trainer.sampling_rate, trainer.recipe, trainer.head) == (2000, 0.1, Recipe(), "8")
 
 
 def test_without_a_rate_the_budget_and_the_ledger_decide_it(net, labelled, tmp_path):
@@ -190,7 +192,7 @@ def test_steps_are_epochs_by_the_rate(net, epochs, rate, steps):
 @pytest.mark.parametrize("train", [("head",), ("head", "norm"), ("head", "conv"), ("head", "norm", "conv")])
 def test_it_learns(net, labelled, train):
     X, y = labelled
-    model = make(net, train=train, sparsity=0.2, epochs=40, recipe=Recipe(block=40, learning_rate=0.1)).fit(X, y)
+    model = make(net, train=train, sparsity=0.2, epochs=40, learning_rate=0.1).fit(X, y)
     assert model.score(X, y) > 0.8
     assert model.classes_.tolist() == CLASSES
     proba = model.predict_proba(X)
@@ -220,9 +222,7 @@ def test_film_on_a_transformer(torch):
     rng = np.random.default_rng(0)
     y = np.arange(40) % 3
     X = np.where(rng.random((40, 6)) < 0.7, y[:, None], rng.integers(0, 9, (40, 6)))
-    model = make(Classifier(), train=("head", "norm"), epochs=30, recipe=Recipe(block=40, learning_rate=0.1)).fit(
-        X, np.array(CLASSES)[y]
-    )
+    model = make(Classifier(), train=("head", "norm"), epochs=30, learning_rate=0.1).fit(X, np.array(CLASSES)[y])
     assert model.score(X, np.array(CLASSES)[y]) > 0.8
     assert sum("norm" in name for name in model.selection_) == 4
 
@@ -230,7 +230,7 @@ def test_film_on_a_transformer(torch):
 def test_a_head_that_is_kept_must_have_an_output_a_class(net, labelled):
     with pytest.raises(ParameterError, match="another number of outputs"):
         make(net, train=("norm",)).fit(*labelled)
-    model = SparseFinetuner(net, NO_NOISE, range(5), train=("norm",), **FULL)
+    model = SparseFinetuner(net, NO_NOISE, range(5), train=("norm",), sampling_rate=1.0, recipe=RECIPE)
     model.fit(labelled[0], np.arange(40) % 5)
     assert (model.module_[8].weight == net[8].weight).all()
 
@@ -274,7 +274,7 @@ def test_a_strict_fit_stops_before_the_charge_and_says_so(net, labelled, tmp_pat
 
 def test_classes_must_be_public(net, labelled):
     with pytest.raises(ParameterError, match="classes"):
-        SparseFinetuner(net, NO_NOISE, None, **FULL).fit(*labelled)
+        SparseFinetuner(net, NO_NOISE, None, recipe=RECIPE).fit(*labelled)
 
 
 def test_scikit_learn_knows_its_parameters(net):
@@ -285,7 +285,7 @@ def test_scikit_learn_knows_its_parameters(net):
 def test_a_failed_fit_leaves_no_model(net, labelled):
     model = make(net).fit(*labelled)
     with pytest.raises(ParameterError):
-        model.set_params(epochs=-1).fit(*labelled)
+        model.set_params(sampling_rate=-1).fit(*labelled)
     assert not hasattr(model, "module_")
 
 
@@ -398,7 +398,7 @@ def test_a_converted_network_can_be_trained(torch, labelled):
 
 def test_a_checkpoint_is_of_one_class_list(net, images, tmp_path):
     X, y = images
-    options = {"batch_size": 20, "sampling_rate": 1.0, "epochs": 2}
+    options = {"sampling_rate": 1.0, "recipe": Recipe(epochs=2, batch_size=20)}
 
     def stop(step):
         raise KeyboardInterrupt

@@ -543,10 +543,17 @@ def test_two_runs_do_not_share_a_checkpoint(net, images, tmp_path):
 
 
 def test_parameters_are_checked(net):
-    for name, value in (("batch_size", 0), ("random_state", -1)):
-        with pytest.raises(ParameterError, match=name):
-            make(net, **{name: value}).plan((1, 6, 6))
-    wrong = {"clip": -1.0, "momentum": 1.0, "warmup_epochs": -1, "learning_rate": 0.0, "block": 2.5}
+    with pytest.raises(ParameterError, match="random_state"):
+        make(net, random_state=-1).plan((1, 6, 6))
+    wrong = {
+        "epochs": 0,
+        "batch_size": 0,
+        "clip": -1.0,
+        "momentum": 1.0,
+        "warmup_epochs": -1,
+        "learning_rate": 0.0,
+        "block": 2.5,
+    }
     for name, value in (wrong | {"head_learning_rate": "1"}).items():
         with pytest.raises(ParameterError, match=name):
             Recipe(**{name: value})

@@ -9,6 +9,7 @@ import pytest
 from dppl import planning
 from dppl.estimators.registry import BY_METHOD, ENTRIES, Method
 from dppl.estimators.search import PrivateSearch
+from dppl.finetune import SparseFinetuner
 from dppl.io.writing import ROWS, Rows
 from dppl.kernel.privacy.guarantee import ADJACENCIES, NEIGHBOURS, Adjacency
 from dppl.training import PrivateClassifier
@@ -47,5 +48,5 @@ def test_tuples_that_validate_are_those_of_the_types():
 
 
 def test_what_users_choose_among_has_ten_parameters_at_most():
-    for kind in (*ESTIMATORS, PrivateSearch, PrivateClassifier):
+    for kind in (*ESTIMATORS, PrivateSearch, PrivateClassifier, SparseFinetuner):
         assert len(inspect.signature(kind).parameters) <= 10, kind

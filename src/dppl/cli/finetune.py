@@ -76,11 +76,13 @@ class Finetune(Training, Device):
         folder, report = self.check_outputs()
         budget, classes, account = self.budget(), self.class_list(), self.account()
         # Wrong options show before a network is loaded.
-        taken = {"module", "budget", "classes", "head", "batch_size", "recipe"}
-        moves = {one.name for one in fields(Recipe)}
+        taken = {"module", "budget", "classes", "head", "recipe"}
+        moves = {one.name for one in fields(Recipe)} - {"batch_size"}
         known = sorted(set(SparseFinetuner._get_param_names()) - taken | moves)
         options = parse_pairs(self.options, "options", known)
-        options["recipe"] = Recipe(**{name: options.pop(name) for name in moves & options.keys()})
+        # The batch size is public and divides the sum of gradients: a count of the records would need a budget.
+        batch = _BATCH if self.batch_size is None else self.batch_size
+        options["recipe"] = Recipe(batch_size=batch, **{name: options.pop(name) for name in moves & options.keys()})
         # One part is typed without a comma.
         if isinstance(options.get("train"), str):
             options["train"] = (options["train"],)
@@ -89,9 +91,7 @@ class Finetune(Training, Device):
             raise ParameterError(f"{self.data} must hold images; it holds {source.modality}s.")
         with progress(f"loading {self.network}"):
             network = load_network(self.network, device=self.device)  # type: ignore[arg-type]
-        # The batch size is public and divides the sum of gradients: a count of the records would need a budget.
-        batch = _BATCH if self.batch_size is None else self.batch_size
-        model = SparseFinetuner(network.module, budget, classes, head=network.head, batch_size=batch, **options)
+        model = SparseFinetuner(network.module, budget, classes, head=network.head, **options)
         if self.batch_size is None:
             note(
                 f"--batch-size is {_BATCH}, as in the paper. With many fewer records than that divided by the sampling "

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 # The statement is as in other models of this format.
 _FORMAT, _KEY = 3, "dppl_finetune"
 # What decides which weights are trained and how records are taken, and the recipe; all public.
-_NUMBERS = ("sparsity", "batch_size", "sampling_rate", "epochs")
-_RECIPE = ("clip", "head_learning_rate", "learning_rate", "momentum", "warmup_epochs", "block")
+_NUMBERS = ("sparsity", "sampling_rate")
+_RECIPE = ("epochs", "batch_size", "clip", "head_learning_rate", "learning_rate", "momentum", "warmup_epochs", "block")
 _RATE_UNIT = 2.0**-32  # coins are tossed at a multiple of it
 
 
@@ -134,7 +134,7 @@ def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, N
         and guarantee.stays_within_budget()
         and release.parameters["noise_std"] > 0
         and abs(release.parameters.get("sampling_rate", 1.0) - rate) <= _RATE_UNIT
-        and release.times == n_steps(parameters["epochs"], rate)
+        and release.times == n_steps(parameters["recipe"]["epochs"], rate)
     )
 
 

@@ -124,17 +124,12 @@ class SparseFinetuner(Reported, NetworkClassifier):
         private data.
     head : str, default=None
         Name of the last linear layer, where the module does not hold it last. A new one of zeros takes its place.
-    batch_size : float, default=5000
-        Public number to divide the sum of a step by: the sampling rate times a public guess of the number of records.
-        The default is for 50,000 records at a rate of 0.1; with fewer records the network hardly learns until it is
-        set. It costs no privacy.
     sampling_rate : float, default=None
         Probability with which a record takes part in a step. 1 is the full batch. None is 0.1 with ApproxDP and without
         a ledger, and 1 with all else, which cannot account for samples.
-    epochs : float, default=200
-        A training has ``epochs / sampling_rate`` steps, rounded up, so that a record takes part in as many on average.
     recipe : Recipe, default=Recipe()
-        Clipping norm, learning rates, momentum, warm-up, and how many records are computed at once.
+        Epochs, batch size, clipping norm, learning rates, momentum, warm-up, and how many records are computed at once.
+        With fewer than 50,000 records the network hardly learns until its `batch_size` is set.
 
     Attributes
     ----------
@@ -167,9 +162,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
     train: Collection[Part] | Selection = PARTS
     sparsity: float = 0.01
     head: str | None = None
-    batch_size: float = 5000
     sampling_rate: float | None = None
-    epochs: float = 200
     recipe: Recipe = Recipe()
 
     def fit(
@@ -346,7 +339,6 @@ class SparseFinetuner(Reported, NetworkClassifier):
         # A budget or a ledger that cannot account for samples asks for the full batch.
         usual = _RATE if isinstance(budget, ApproxDP) and ledger is None else 1.0
         rate = usual if self.sampling_rate is None else self.sampling_rate
-        _validate.positive(epochs=self.epochs)
         _validate.probability(sampling_rate=rate)
         _validate.one_of((*reading.UNKNOWN_LABELS, "strict"), unknown_labels=self.unknown_labels)
         classes = reading.public_classes(self.classes)
@@ -357,8 +349,6 @@ class SparseFinetuner(Reported, NetworkClassifier):
             budget,
             shape=shape,
             integral=integral,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
             sampling_rate=rate,
             recipe=self.recipe,
             head=head_of(module, self.head) if self._trains_head else None,

@@ -40,6 +40,11 @@ class Recipe:
 
     Parameters
     ----------
+    epochs : float, default=200
+        A training has ``epochs / sampling_rate`` steps, rounded up, so that a record takes part in as many on average.
+    batch_size : float, default=5000
+        Public number to divide the sum of a step by: the sampling rate times a public guess of the number of records.
+        The default is for 50,000 records at a rate of 0.1. It costs no privacy.
     clip : float, default=1.0
         Longest gradient of a record that keeps its length, over all trained weights jointly.
     head_learning_rate : float, default=0.8
@@ -55,6 +60,8 @@ class Recipe:
         a record differently in another batch, as the statement says.
     """
 
+    epochs: float = 200
+    batch_size: float = 5000
     clip: float = 1.0
     head_learning_rate: float = 0.8
     learning_rate: float = 0.01
@@ -63,7 +70,8 @@ class Recipe:
     block: int = 32
 
     def __post_init__(self) -> None:
-        _validate.positive(clip=self.clip, head_learning_rate=self.head_learning_rate, learning_rate=self.learning_rate)
+        _validate.positive(epochs=self.epochs, batch_size=self.batch_size, clip=self.clip)
+        _validate.positive(head_learning_rate=self.head_learning_rate, learning_rate=self.learning_rate)
         if self.momentum != 0:
             _validate.open_unit(momentum=self.momentum)
         _validate.not_negative(warmup_epochs=self.warmup_epochs)
@@ -86,8 +94,6 @@ class Training:
     budget: Budget = field(kw_only=False)
     shape: tuple[int, ...]  # of one record
     integral: bool = False  # whether records hold whole numbers
-    epochs: float
-    batch_size: float
     sampling_rate: float = 1.0
     recipe: Recipe
     head: str | None = None  # name of the layer that has its own learning rate
@@ -103,9 +109,8 @@ class Training:
         self.budget = checked_budget(self.budget)
         if self.budget.is_zero:
             raise BudgetError(f"{self.budget} lets nothing be released, so there is nothing to train.")
-        _validate.positive(batch_size=self.batch_size)
         released = fit_for_release(self.random_state)
-        self.steps = n_steps(self.epochs, self.sampling_rate)
+        self.steps = n_steps(self.recipe.epochs, self.sampling_rate)
         self.selection = dict(self.selection)
         sizes = {name: weight.numel() for name, weight in self.module.named_parameters()}
         if not self.selection or not set(self.selection) <= set(sizes):
@@ -235,7 +240,7 @@ class Training:
                 ledger.begin_step(state.entry, step)
             total = measure("gradients", weights=state.values)
             # The sum is in steps of rounding; divided by a public number, since how many took part is private.
-            gradient = total * (recipe.clip / RADIUS / self.batch_size)
+            gradient = total * (recipe.clip / RADIUS / recipe.batch_size)
             state.velocity = (recipe.momentum * state.velocity + gradient).astype(np.float32)
             # The rate warms up linearly, and falls as a cosine over all steps.
             warm = min(1.0, (step + 1) / warmup) if warmup else 1.0
@@ -247,8 +252,8 @@ class Training:
 
     def _described(self) -> dict[str, Any]:
         """Return the public parameters, JSON-ready, without the seed."""
-        numbers = {name: getattr(self, name) for name in ("steps", "sampling_rate", "batch_size")}
-        return {"budget": self.budget.to_dict(), **numbers, **asdict(self.recipe)}
+        schedule = {"steps": self.steps, "sampling_rate": self.sampling_rate}
+        return {"budget": self.budget.to_dict(), **schedule, **asdict(self.recipe)}
 
     def _public(self) -> dict[str, Any]:
         """Return all public values that decide a training but its noise, by their names for people."""

@@ -31,7 +31,7 @@ from dppl.kernel.privacy.budgets import checked_budget
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
-_OPTIONS = ("head", "batch_size", "sampling_rate", "epochs", "recipe")
+_OPTIONS = ("head", "sampling_rate", "recipe")
 
 
 @parameters
@@ -50,8 +50,7 @@ class FilmEnsemble(NetworkClassifier):
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks.
     options : dict, default=None
-        Of `SparseFinetuner`: `head`, `batch_size`, `sampling_rate`, `epochs` or `recipe`. Each task is trained with
-        them.
+        Of `SparseFinetuner`: `head`, `sampling_rate` or `recipe`. Each task is trained with them.
     scores : {"normalised", "largest"}, default="normalised"
         As in `ContinualEnsemble`: ``"largest"`` takes the largest logit over tasks [1]_. With ``"normalised"`` the
         weights of each class in each head are centred over classes and have one length, as have the rows that reach a
