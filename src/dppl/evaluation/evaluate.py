@@ -165,7 +165,14 @@ def evaluate(
     }
     guarantee, entry = charge(ledger, partition, guarantee, "evaluation", recorded)
     with charged(entry), np.errstate(all="ignore"):
-        held = Outcomes.of(labels, ids, predictor.classes, predictor.guesses(), k)
+        held = Outcomes.of(
+            labels,
+            ids,
+            predictor.classes,
+            predictor.guesses(),
+            top_k=k,
+            confidences=not declared.keys().isdisjoint({"calibration", "reliability"}),
+        )
         with Measure(paid, held, random_state) as measure:
             tables = _asked(measure, n_classes)
     if ledger is not None and entry is not None:
@@ -240,24 +247,23 @@ def _sha256_of(model: Any) -> str | None:
 
 
 def _refuse_training_records(model: Any, digest: str | None, ledger: Ledger | None, partition: str | None) -> bool:
-    """Return whether the ledger shows that the model comes from another part; refuse it on its own training records."""
-    named = getattr(getattr(model, "guarantee_", None), "ledger_entry", None)
+    """Return whether the ledger shows that the model comes from another part; refuse it on its training records."""
     if ledger is None or not hasattr(ledger, "releases"):  # what is no ledger is refused when it is charged
         return False
-    for release in ledger.releases():
-        is_named = named == f"{ledger.dataset}, release {release['number']}"
-        if digest is None or release["model_sha256"] not in (None, digest) or not (is_named or release["model_sha256"]):
-            continue
-        trained_on = release["partition"]
-        if partition is None or trained_on in (None, partition):
-            where = "the whole data set" if trained_on is None else f"the part {trained_on!r}"
-            raise ParameterError(
-                f"must name a part that the model was not trained on: the ledger says that it comes from {where}. "
-                "Nothing was charged.",
-                parameter="partition",
-            )
-        return True
-    return False
+    named = getattr(getattr(model, "guarantee_", None), "ledger_entry", None)
+    trained_on = [
+        release["partition"]
+        for release in ledger.releases()
+        if (release["model_sha256"] == digest is not None)
+        or (named == f"{ledger.dataset}, release {release['number']}" and None in (release["model_sha256"], digest))
+    ]
+    if any(partition is None or part in (None, partition) for part in trained_on):
+        raise ParameterError(
+            "must name a part of the data set that the model was not trained on, but the ledger says that it was. "
+            "Nothing was charged.",
+            parameter="partition",
+        )
+    return bool(trained_on)
 
 
 def _together(model: Any, guarantee: Guarantee, is_disjoint: bool) -> Together | None:

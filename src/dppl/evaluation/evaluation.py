@@ -10,6 +10,7 @@ from typing import Any, Self
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import PERSON
+from dppl.statement import words
 
 FORMAT = 1
 CANNOT_TELL = "cannot tell"
@@ -283,14 +284,15 @@ def _lines(one: Evaluation) -> Iterator[str]:
     if one.auroc is not None:
         yield f"AUROC               {one.auroc}"
     if one.calibration_gap is not None:
-        yield f"confidence too high by {one.calibration_gap}"
+        yield f"confidence too high {one.calibration_gap}"
     if one.temperature is not None:
-        yield f"a temperature of {one.temperature:.2g} would mend that; measure it on other records"
+        yield f"  a temperature of {one.temperature:.2g} would mend that; measure it on other records"
     yield "recall by class" + ("" if len(one.per_class) <= _CLASSES_SHOWN else f" (the first {_CLASSES_SHOWN})")
     for each in one.per_class[:_CLASSES_SHOWN]:
         yield f"  {each.label!s:<18}{each.recall}"
     for pair in one.confusions or ():
         yield f"  {pair.label} taken for {pair.predicted}: {pair.n}"
-    yield one.guarantee.summary()
+    for heading, text in words.in_short(one.guarantee):
+        yield f"{heading}: {text}"
     if one.together is not None:
         yield f"{one.together}."

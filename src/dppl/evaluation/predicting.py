@@ -1,12 +1,10 @@
 """What a classifier says of private records, so that each answer depends on its record alone.
 
 A matrix product may round a row differently in another batch, and a record would then move its neighbours across a
-decision boundary. Three ways do not:
-
-* linear classifiers of dppl score rows in integers, exactly, in any order;
-* others predict in blocks of one fixed shape, whose last block is padded with public rows, if a trial on public rows
-  shows the same bits at every place and next to any others;
-* else each record is predicted by itself.
+decision boundary. Records are therefore predicted in blocks of one fixed shape, the last of which is filled up with
+public rows, if a trial on public rows shows the same bits at every place and next to any other rows. Linear classifiers
+of dppl score them in integers, exactly in any order. Where the trial fails, and where records are no array of numbers,
+each is predicted by itself.
 
 A record for which a classifier raises is a miss. It is found by halving its block, and stops no other record.
 """
@@ -30,20 +28,20 @@ from dppl.kernel.outcomes import Guesses
 from dppl.kernel.reading import as_labels, as_rows, class_codes, public_classes
 from dppl.kernel.records import Parted
 from dppl.training.classifier import PrivateClassifier
-from dppl.training.items import embed_items
+from dppl.training.items import check_items, embed_items
 
 Float: TypeAlias = NDArray[np.float64]
+Ask: TypeAlias = Callable[[Any], Guesses]
 
-# Rows of a block, and steps of 1 in the integers that are multiplied.
-_ROWS, _STEPS = 1024, 2.0**26
+# Rows of a block at most and at least, and about how many numbers it has.
+_ROWS, _FEWEST_ROWS, _NUMBERS = 1024, 8, 2**22
+_STEPS = 2.0**26  # of 1 in the integers that are multiplied
 _AGREEMENT = 1e-5
-EXACT = "each prediction is a function of its record alone: scores are exact integers"
-IN_BLOCKS = (
-    "each prediction is a function of its record alone: blocks have one shape, and a trial on public rows showed the "
-    "same bits at every place"
-)
-ONE_BY_ONE = "each prediction is a function of its record alone: records are predicted one at a time"
-GIVEN = "each prediction is a function of its record alone, which whoever made the table of predictions has to know"
+_ALONE = "each prediction is a function of its record alone"
+EXACT = f"{_ALONE}: scores are exact integers"
+IN_BLOCKS = f"{_ALONE}: in a trial on public rows the bits were the same at every place of a block"
+ONE_BY_ONE = f"{_ALONE}: records are predicted one at a time"
+GIVEN = f"{_ALONE}, as whoever made the table of predictions has to know"
 
 
 class Predicts(Protocol):
@@ -104,20 +102,14 @@ def predictor_of(model: Any, X: Any) -> Predictor:
     classes = _classes_of(model)
     if isinstance(model, PrivateClassifier):
         inner, encoder = model.model_, model._loaded()
-        linear = _Linear.of(inner)
-        if linear is not None:
-            after_encoder = partial(_embedded, linear, encoder, X)
-            return Predictor(inner, classes, len(X), True, EXACT, after_encoder)
-    linear = _Linear.of(model) if isinstance(model, EmbeddingClassifier) else None
-    if linear is not None:
-        rows = as_rows(X)
+        check_items(encoder.modality, X, "X")
+        return _embedded(inner, classes, len(X), np.dtype(np.float32), partial(embed_items, encoder, X, "X"))
+    if isinstance(model, EmbeddingClassifier):
         model._check_continues(X)
-        return Predictor(model, classes, rows.shape[0], True, EXACT, partial(linear.guesses, rows))
+        source = as_rows(X)
+        kind = getattr(source, "dtype", np.dtype(np.float64))
+        return _embedded(model, classes, source.shape[0], kind, lambda: source)
     return _foreign(model, classes, X)
-
-
-def _embedded(linear: _Linear, encoder: Any, X: Any) -> Iterator[Guesses]:
-    yield from linear.guesses(embed_items(encoder, X, "X"))
 
 
 def _classes_of(model: Any) -> NDArray[Any]:
@@ -130,168 +122,166 @@ def _classes_of(model: Any) -> NDArray[Any]:
 
 
 def _given(model: AlreadyPredicted, X: Any) -> Predictor:
+    """Read a table of predictions."""
     classes = _classes_of(model)
-    table = np.asarray(X)
+    table = as_numpy(X) if is_tensor(X) else np.asarray(X)
     if table.ndim == 2 and table.shape[1] == len(classes) and table.dtype.kind in "fiu":
-
-        def read() -> Iterator[Guesses]:
-            for block in iter_blocks(table, _ROWS):
-                known = ~np.isnan(block).any(axis=1)
-                yield Guesses(np.where(known, np.where(known[:, None], block, 0).argmax(axis=1), -1), block)
-
-        return Predictor(model.model, classes, len(table), True, GIVEN, read)
+        return Predictor(model.model, classes, len(table), True, GIVEN, partial(_likeliest, table))
     if table.ndim != 1:
-        raise InputError(
-            f"X must be predicted labels (n,) or probabilities (n, {len(classes)}); got {table.ndim} dimensions or "
-            "another number of columns."
-        )
+        shapes = f"labels of shape (n,) or probabilities of shape (n, {len(classes)})"
+        raise InputError(f"X must be predicted {shapes}; got {table.ndim} dimensions or another number of columns.")
     labels = as_labels(X, np.empty((len(table), 0)), ("y", "X"))
 
-    def compare() -> Iterator[Guesses]:
+    def compared() -> Iterator[Guesses]:
         yield Guesses(class_codes(labels, classes, "ignore"))
 
-    return Predictor(model.model, classes, len(table), False, GIVEN, compare)
+    return Predictor(model.model, classes, len(table), False, GIVEN, compared)
+
+
+def _likeliest(table: NDArray[Any]) -> Iterator[Guesses]:
+    for block in iter_blocks(table, _ROWS):
+        known = ~np.isnan(block).any(axis=1)
+        yield Guesses(np.where(known, np.where(known[:, None], block, 0).argmax(axis=1), -1), block)
+
+
+def _embedded(
+    model: EmbeddingClassifier, classes: NDArray[Any], n: int, kind: np.dtype[Any], rows: Callable[[], RowSource]
+) -> Predictor:
+    """Score rows of a classifier of embeddings, by integers where its scores are linear."""
+    linear = Linear.of(model)
+    scores: Callable[[Any], Float] = model._class_scores if linear is None else linear.scores
+    sharpness, features = model._sharpness(), model.lattice_.features
+
+    def ask(block: Any) -> Guesses:
+        unit = features(np.ascontiguousarray(block))
+        logits = scores(unit)
+        usable, predicted = unit.any(axis=1), logits.argmax(axis=1)
+        logits = sharpness * (logits - logits.max(axis=1, keepdims=True))
+        powers = np.exp(logits)
+        return Guesses(np.where(usable, predicted, -1), powers / powers.sum(axis=1, keepdims=True))
+
+    public = _tried(ask, (model.n_features_in_,), kind)
+    how = ONE_BY_ONE if public is None else IN_BLOCKS if linear is None else EXACT
+    miss = Guesses(np.array([-1]), np.zeros((1, len(classes))))
+
+    def guesses() -> Iterator[Guesses]:
+        size = 1 if public is None else len(public)
+        return (_surely(ask, as_numpy(block), public, miss) for block in iter_blocks(rows(), size))
+
+    return Predictor(model, classes, n, True, how, guesses)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Linear:
+class Linear:
     """Scores that are linear in unit rows, in integers.
 
     Rows and weights are rounded to steps of 2⁻²⁶ of the longest. By Cauchy and Schwarz every sum of their products,
     over any of the coordinates, is below 2⁵³: a matrix product of such integers is exact in float64, in any order.
     """
 
-    model: EmbeddingClassifier
     weights: Float  # shape (dim, n_classes), integers
     offsets: Float  # shape (n_classes,)
     unit: float  # steps of a score of 1
 
     @classmethod
-    def of(cls, model: EmbeddingClassifier) -> _Linear | None:
+    def of(cls, model: EmbeddingClassifier) -> Linear | None:
         """Read weights and offsets off the scores of unit vectors; None if scores of other rows do not follow."""
         dim = model.lattice_.dim
         offsets = model._class_scores(np.zeros((1, dim), np.float32))[0]
         weights = model._class_scores(np.eye(dim, dtype=np.float32)) - offsets
         longest = float(np.sqrt(np.square(weights).sum(axis=0)).max()) or 1.0
         scale = 2.0 ** np.floor(np.log2(_STEPS / longest))
-        linear = cls(model, np.rint(weights * scale), np.asarray(offsets, np.float64), _STEPS * scale)
-        features = model.lattice_.features(_made_up((16, model.n_features_in_)))
-        alike = np.allclose(
-            linear.scores(features), model._class_scores(features), rtol=_AGREEMENT, atol=_AGREEMENT * longest
-        )
-        return linear if alike else None
+        linear = cls(np.rint(weights * scale), np.asarray(offsets, np.float64), _STEPS * scale)
+        features = model.lattice_.features(_made_up((16, model.n_features_in_), np.dtype(np.float64)))
+        expected, within = model._class_scores(features), _AGREEMENT * longest
+        return linear if np.allclose(linear.scores(features), expected, rtol=_AGREEMENT, atol=within) else None
 
     def scores(self, features: NDArray[np.float32]) -> Float:
         """Return scores of unit rows, shape (n, n_classes)."""
         rows = np.rint(features.astype(np.float64) * _STEPS)
         return np.asarray(rows @ self.weights / self.unit + self.offsets)
 
-    def guesses(self, source: RowSource) -> Iterator[Guesses]:
-        """Predict rows, of which those without a direction cannot be scored."""
-        sharpness = self.model._sharpness()
-        for block in iter_blocks(source, _ROWS):
-            features = self.model.lattice_.features(np.ascontiguousarray(as_numpy(block)))
-            scores = self.scores(features)
-            logits = sharpness * scores
-            powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-            usable = features.any(axis=1)
-            yield Guesses(np.where(usable, scores.argmax(axis=1), -1), powers / powers.sum(axis=1, keepdims=True))
-
 
 def _foreign(model: Any, classes: NDArray[Any], X: Any) -> Predictor:
-    """Predict in blocks of one shape, or one at a time."""
-    ask = _Asking(model, classes, hasattr(model, "predict_proba"))
-    if is_tensor(X):
-        X = as_numpy(X)
+    """Predict by any other classifier."""
+    probabilities = hasattr(model, "predict_proba")
+    expected = getattr(model, "n_features_in_", None)
+    if expected is not None and np.ndim(X) == 2 and np.shape(X)[1] != expected:
+        raise InputError(f"X has {np.shape(X)[1]} features, but the fit had {expected}.")
+    ask = partial(_predicted, model, classes, probabilities)
+    X = as_numpy(X) if is_tensor(X) else X
+    public = None
     if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" and X.ndim > 1:
-        public = _made_up((_ROWS, *X.shape[1:])).astype(X.dtype)
-        if _passes_trial(ask, public):
+        public = _tried(ask, X.shape[1:], X.dtype)
+    n, rows = X.shape[0] if hasattr(X, "shape") else len(X), X.iloc if hasattr(X, "iloc") else X
+    size = 1 if public is None else len(public)
+    miss = Guesses(np.array([-1]), np.zeros((1, len(classes))) if probabilities else None)
 
-            def in_blocks() -> Iterator[Guesses]:
-                return (_surely(ask, X[start : start + _ROWS], public) for start in range(0, len(X), _ROWS))
+    def guesses() -> Iterator[Guesses]:
+        return (_surely(ask, rows[start : start + size], public, miss) for start in range(0, n, size))
 
-            return Predictor(model, classes, len(X), ask.probabilities, IN_BLOCKS, in_blocks)
-    n = X.shape[0] if hasattr(X, "shape") else len(X)
-    rows = X.iloc if hasattr(X, "iloc") else X
-
-    def singly() -> Iterator[Guesses]:
-        return (_surely(ask, rows[place : place + 1], None) for place in range(n))
-
-    return Predictor(model, classes, n, ask.probabilities, ONE_BY_ONE, singly)
+    return Predictor(model, classes, n, probabilities, ONE_BY_ONE if public is None else IN_BLOCKS, guesses)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Asking:
-    """Asks a classifier, whose warnings and answers of another shape tell nobody anything."""
-
-    model: Any
-    classes: NDArray[Any]
-    probabilities: bool
-
-    def __call__(self, rows: Any) -> Guesses:
-        n = len(rows)
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            codes = class_codes(as_labels(self.model.predict(rows), np.empty((n, 0))), self.classes, "ignore")
-            if not self.probabilities:
-                return Guesses(codes)
-            table = np.asarray(as_numpy(self.model.predict_proba(rows)), np.float64)
-        if table.shape != (n, len(self.classes)):
-            raise InputError("predict_proba must return a column for each class.")
-        return Guesses(codes, table)
+def _predicted(model: Any, classes: NDArray[Any], probabilities: bool, rows: Any) -> Guesses:
+    """Ask a classifier about rows."""
+    codes = class_codes(as_labels(model.predict(rows), np.empty((len(rows), 0))), classes, "ignore")
+    if not probabilities:
+        return Guesses(codes)
+    table = np.ascontiguousarray(as_numpy(model.predict_proba(rows)), np.float64)
+    if table.shape != (len(rows), len(classes)):
+        raise InputError("predict_proba must return a column for each class.")
+    return Guesses(codes, table)
 
 
-def _passes_trial(ask: _Asking, public: NDArray[Any]) -> bool:
-    """Whether public rows get the same bits at other places of a block, and next to other rows."""
+def _quietly(ask: Ask, rows: Any) -> Guesses:
+    """Ask about rows, without warnings, which may quote a record."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return ask(rows)
+
+
+def _tried(ask: Ask, shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any] | None:
+    """Return a block of public rows, if they get the same bits at other places and next to other rows."""
+    n = max(_FEWEST_ROWS, min(_ROWS, _NUMBERS // max(1, int(np.prod(shape)))))
+    public, places = _made_up((n, *shape), kind), np.arange(n)
+    others = public.copy()
+    others[::2] = 0
+    turns = (1, 7, n // 2 + 3)
     try:
-        expected = ask(public)
-        order = np.arange(len(public))
-        for turn in (1, 7, len(public) // 2 + 3):
-            if not _same(ask(np.roll(public, turn, axis=0)), expected, (order - turn) % len(public)):
-                return False
-        beside = public.copy()
-        beside[::2] = 0
-        found = ask(beside)
-        odd = order[1::2]
-        return _same(_taken(found, odd), expected, odd)
+        expected = _quietly(ask, public)
+        turned = [_taken(_quietly(ask, np.roll(public, turn, axis=0)), (places + turn) % n) for turn in turns]
+        next_to_others = _taken(_quietly(ask, others), places[1::2])
     except Exception:  # whatever it is, it is about public rows
-        return False
+        return None
+    alike = all(_bits(one) == _bits(expected) for one in turned)
+    return public if alike and _bits(next_to_others) == _bits(_taken(expected, places[1::2])) else None
 
 
-def _same(found: Guesses, expected: Guesses, places: NDArray[np.intp]) -> bool:
-    others = _taken(expected, places)
-    if found.probabilities is None or others.probabilities is None:
-        return np.array_equal(found.predicted, others.predicted)
-    return np.array_equal(found.predicted, others.predicted) and bool(
-        (found.probabilities.view(np.int64) == others.probabilities.view(np.int64)).all()
-    )
+def _bits(guesses: Guesses) -> tuple[bytes, bytes]:
+    table = guesses.probabilities
+    return guesses.predicted.tobytes(), b"" if table is None else table.tobytes()
 
 
 def _taken(guesses: Guesses, places: Any) -> Guesses:
     table = guesses.probabilities
-    return Guesses(guesses.predicted[places], None if table is None else np.ascontiguousarray(table[places]))
+    return Guesses(guesses.predicted[places], None if table is None else table[places])
 
 
-def _surely(ask: _Asking, rows: Any, public: NDArray[Any] | None) -> Guesses:
-    """Ask about rows in a block of the shape of `public`, or as they are; rows that raise are misses."""
+def _surely(ask: Ask, rows: Any, public: NDArray[Any] | None, miss: Guesses) -> Guesses:
+    """Ask about rows in a block of the shape of `public`, or about one row; each row that raises is a `miss`."""
     n = len(rows)
     try:
-        if public is None:
-            return ask(rows)
-        block = public.copy()
-        block[:n] = rows
-        return _taken(ask(block), slice(0, n))
+        return _taken(_quietly(ask, rows if public is None else np.concatenate([rows, public[n:]])), slice(0, n))
     except Exception:  # an error of a record may quote it
-        if n > 1:
-            halves = [_surely(ask, part, public) for part in (rows[: n // 2], rows[n // 2 :])]
-            tables = [half.probabilities for half in halves if half.probabilities is not None]
-            return Guesses(
-                np.concatenate([half.predicted for half in halves]), np.concatenate(tables) if tables else None
-            )
-        table = np.zeros((n, len(ask.classes))) if ask.probabilities else None
-        return Guesses(np.full(n, -1, np.intp), table)
+        if n == 1:
+            return miss
+        first, second = (_surely(ask, part, public, miss) for part in (rows[: n // 2], rows[n // 2 :]))
+        tables = [half.probabilities for half in (first, second) if half.probabilities is not None]
+        return Guesses(np.concatenate([first.predicted, second.predicted]), np.concatenate(tables) if tables else None)
 
 
-def _made_up(shape: tuple[int, ...]) -> Float:
-    """Return public rows, the same for all records."""
-    return np.cos(np.arange(np.prod(shape), dtype=np.float64) ** 2).reshape(shape)
+def _made_up(shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any]:
+    """Return public rows, the same for all records: in [-1, 1], or from 0 to 126 for integers."""
+    waves = np.cos(np.arange(np.prod(shape), dtype=np.float64) ** 2).reshape(shape)
+    return (waves if kind.kind == "f" else 63 * (1 + waves)).astype(kind)

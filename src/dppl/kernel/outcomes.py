@@ -36,7 +36,10 @@ Int64 = NDArray[np.int64]
 # Probabilities are raised to 1/T by products and square roots alone. IEEE 754 rounds these correctly, so the bits are
 # the same in any batch.
 TEMPERATURES = (0.5, 2 / 3, 1.0, 4 / 3, 2.0)
+_MOST = isqrt(STEPS**2 // len(TEMPERATURES))  # steps that a record adds at one temperature
 CONFIDENCE_BINS = 10
+_IN_STEPS = f", in steps of 1/{STEPS}"
+_NUMBERS = 2**17  # of probabilities that are looked at together, which a cache holds
 # Bins of the probability of the second of two classes, by log-odds: narrow at the middle, where a model that noise
 # made cautious has all of its records, and wide towards 0 and 1.
 _LOG_ODDS = np.array([0.25, 0.5, 1, 1.5, 2.5, 4, 6])
@@ -70,26 +73,29 @@ class Outcomes:
         ids: NDArray[Any] | None,
         classes: NDArray[Any],
         guesses: Iterable[Guesses],
+        *,
         top_k: int | None = None,
+        confidences: bool = False,
     ) -> Self:
         """Compare labels with what a classifier says of each record, in the order of the records.
 
-        `ids` are of persons, as `checked_ids` returns them.
+        `ids` are of persons, as `checked_ids` returns them. Whether there are probabilities is public.
         """
         codes = reading.class_codes(labels, classes, "ignore")
-        parts, start = [], 0
+        start, columns = 0, []
         for some in guesses:
             stop = start + len(some.predicted)
-            parts.append(_compared(codes[start:stop], some, top_k))
+            columns.append(_compared(codes[start:stop], some, top_k, confidences))
             start = stop
-        if not parts:  # without records all columns are empty
-            parts.append(_compared(codes, Guesses(codes, np.empty((0, len(classes)))), top_k))
-        predicted, *rest = (np.concatenate(column) for column in zip(*parts, strict=True))
+        if not columns:  # without records all columns are empty
+            none = Guesses(codes, np.empty((0, len(classes))))
+            columns.append(_compared(codes, none, top_k, confidences))
+        predicted, *rest = (np.concatenate(column) for column in zip(*columns, strict=True))
         weights = np.full(len(codes), STEPS, np.int64)
         if ids is not None:
             weights = WholePersons(codes, persons.person_codes(ids)).shares(np.full(len(classes), STEPS))
-        among, confidences, scores = rest or (None, None, None)
-        return cls(codes, predicted, np.where(codes >= 0, weights, 0), among, confidences, scores)
+        among, sure, scores = rest or (None, None, None)
+        return cls(codes, predicted, np.where(codes >= 0, weights, 0), among, sure, scores)
 
     @property
     def right(self) -> NDArray[np.bool_]:
@@ -101,24 +107,36 @@ class Outcomes:
         return query.exact(self, **query.checked(**released))  # type: ignore[arg-type]  # of outcomes, not of rows
 
 
-def _compared(codes: Codes, some: Guesses, top_k: int | None) -> tuple[NDArray[Any], ...]:
+def _compared(codes: Codes, some: Guesses, top_k: int | None, confidences: bool) -> tuple[NDArray[Any], ...]:
     """Return predicted classes and, where there are probabilities, `among`, `confidences` and `scores`."""
     if some.probabilities is None:
         return (some.predicted,)
-    # A row with a number that is none has probabilities of 0. Else all numbers are in [0, 1].
-    p = np.clip(np.where(np.isnan(some.probabilities).any(axis=1, keepdims=True), 0, some.probabilities), 0, 1)
-    rows, label = np.arange(len(p)), np.maximum(codes, 0)
-    likelier = np.count_nonzero(p > p[rows, label][:, None], axis=1)
-    scored = some.predicted >= 0
-    among = (codes >= 0) & scored & ((likelier < (top_k or 1)) | (codes == some.predicted))
-    root = np.sqrt(p)
-    powers = (p * p, p * root, p, root * np.sqrt(root), root)
-    chosen = np.maximum(some.predicted, 0)
-    confidences = np.zeros((len(p), len(powers)))
-    for column, power in enumerate(powers):
-        total = power.sum(axis=1)
-        np.divide(power[rows, chosen], total, out=confidences[:, column], where=scored & (total > 0))
-    return some.predicted, among, confidences, p[:, -1].astype(np.float64)
+    n, n_classes = some.probabilities.shape
+    among, sure, scores = np.zeros(n, bool), np.zeros((n, len(TEMPERATURES) if confidences else 0)), np.zeros(n)
+    step = max(1, _NUMBERS // n_classes)
+    # Memory that every block uses again: new pages cost more than the arithmetic.
+    spare = np.empty((5, min(step, n), n_classes), some.probabilities.dtype)
+    for start in range(0, n, step):
+        few = slice(start, start + step)
+        label, predicted = codes[few], some.predicted[few]
+        p, root, square, cube, fourth = spare[:, : len(label)]
+        np.minimum(np.maximum(some.probabilities[few], 0, out=p), 1, out=p)
+        total = p.sum(axis=1)
+        scored = (predicted >= 0) & np.isfinite(total)  # a row with a NaN has no finite sum
+        rows, chosen = np.arange(len(p)), np.maximum(predicted, 0)
+        if top_k is not None:
+            likelier = (p > p[rows, np.maximum(label, 0)][:, None]).view(np.int8).sum(axis=1, dtype=np.int32)
+            among[few] = scored & (label >= 0) & (likelier < top_k)
+        if confidences:
+            np.sqrt(p, out=root)
+            np.multiply(root, np.sqrt(root, out=fourth), out=fourth)
+            np.multiply(p, p, out=square)
+            np.multiply(p, root, out=cube)
+            for column, power in enumerate((square, cube, p, fourth, root)):
+                whole = power.sum(axis=1)
+                np.divide(power[rows, chosen], whole, out=sure[few, column], where=scored & (whole > 0))
+        scores[few] = np.where(scored, p[:, -1], 0)
+    return some.predicted, among, sure, scores
 
 
 class OutcomeQuery(Query):
@@ -140,7 +158,7 @@ class Totals(OutcomeQuery):
     A record adds its weight to one of three cells.
     """
 
-    words = "right answers, labels among the likeliest classes, and other records"
+    words = f"right answers, labels among the likeliest classes, and other records{_IN_STEPS}"
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return them, shape (3,)."""
@@ -153,7 +171,7 @@ class ClassOutcomes(OutcomeQuery):
     """How many records of each class are right, and how many are not: a record adds its weight to one cell."""
 
     n_classes: int
-    words = "right and wrong answers of each class"
+    words = f"right and wrong answers of each class{_IN_STEPS}"
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return hits and misses, shape (2, n_classes)."""
@@ -169,7 +187,7 @@ class BandOutcomes(OutcomeQuery):
     """
 
     n_classes: int
-    words = "right and wrong answers in each band of classes, weighted by class"
+    words = f"right and wrong answers in each band of classes, weighted by class{_IN_STEPS}"
 
     def checked(self, *, bands: NDArray[np.intp], weights: Float) -> dict[str, Any]:
         """Round the weights of classes to steps; `bands` is the band of each class, from 0."""
@@ -189,7 +207,7 @@ class FalseAlarms(OutcomeQuery):
     """How many records each class was wrongly predicted for: a record adds its weight to one cell, or nothing."""
 
     n_classes: int
-    words = "wrong answers by predicted class"
+    words = f"wrong answers by predicted class{_IN_STEPS}"
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return them, shape (n_classes,)."""
@@ -202,7 +220,7 @@ class Confusions(OutcomeQuery):
     """How often each class is taken for each other one: a record adds its weight to one cell, or nothing."""
 
     n_classes: int
-    words = "wrong answers by class and predicted class"
+    words = f"wrong answers by class and predicted class{_IN_STEPS}"
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return them, shape (n_classes, n_classes), by label and predicted class."""
@@ -216,32 +234,31 @@ class Confusions(OutcomeQuery):
 class CalibrationSums(OutcomeQuery):
     """By how much confidence exceeds accuracy, added up at each of J temperatures and divided by √J.
 
-    Let L = ⌊2¹⁶/√J⌋. A record of weight w adds trunc(x·wL/2¹⁶) at each temperature, where x = confidence - right lies
-    in [-1, 1]. wL/2¹⁶ is a float without rounding, and a product with |x| ≤ 1 does not round above it. So a record adds
-    J numbers of wL/2¹⁶ at most, whose norm is √J·L·w/2¹⁶ ≤ w.
+    Let L = ⌊2¹⁶/√J⌋, `_MOST`. A record of weight w adds trunc(x·wL/2¹⁶) at each temperature, where x = confidence -
+    right lies in [-1, 1]. wL/2¹⁶ is a float without rounding, and a product with |x| ≤ 1 does not round above it. So
+    a record adds J numbers of wL/2¹⁶ at most, whose norm is √J·L·w/2¹⁶ ≤ w.
     """
 
-    words = "confidence minus accuracy at several temperatures"
+    words = f"confidence minus accuracy at {len(TEMPERATURES)} temperatures, in steps of 1/{_MOST}"
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return them, shape (len(TEMPERATURES),)."""
         assert held.confidences is not None
-        limit = isqrt(STEPS**2 // len(TEMPERATURES))
         excess = np.clip(held.confidences, 0, 1) - held.right[:, None]
-        steps = np.trunc(excess * (held.weights * limit / STEPS)[:, None])
+        steps = np.trunc(excess * (held.weights * _MOST / STEPS)[:, None])
         return np.asarray(steps.astype(np.int64).sum(axis=0))
 
     @property
     def unit(self) -> float:  # type: ignore[override]
         """Steps of a record whose confidence exceeds its accuracy by 1."""
-        return float(isqrt(STEPS**2 // len(TEMPERATURES)))
+        return float(_MOST)
 
 
 @dataclass(frozen=True)
 class ReliabilityBins(OutcomeQuery):
     """How many records of each range of confidence are right, and how many are not: a record adds to one cell."""
 
-    words = "right and wrong answers by confidence"
+    words = f"right and wrong answers by confidence{_IN_STEPS}"
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return hits and misses, shape (2, CONFIDENCE_BINS)."""
@@ -255,7 +272,7 @@ class ReliabilityBins(OutcomeQuery):
 class ScoreHistogram(OutcomeQuery):
     """How many records of each of two classes have a score in each of 16 public bins: a record adds to one cell."""
 
-    words = "records of each class by score"
+    words = f"records of each class by score{_IN_STEPS}"
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return them, shape (2, len(SCORE_EDGES) + 1)."""
