@@ -125,8 +125,9 @@ def _compared(codes: Codes, some: Guesses, top_k: int | None, confidences: bool)
         scored = (predicted >= 0) & np.isfinite(total)  # a row with a NaN has no finite sum
         rows, chosen = np.arange(len(p)), np.maximum(predicted, 0)
         if top_k is not None:
-            likelier = (p > p[rows, np.maximum(label, 0)][:, None]).view(np.int8).sum(axis=1, dtype=np.int32)
-            among[few] = scored & (label >= 0) & (likelier < top_k)
+            own = p[rows, np.maximum(label, 0)]
+            likelier = (p > own[:, None]).view(np.int8).sum(axis=1, dtype=np.int32)
+            among[few] = scored & (label >= 0) & (likelier < top_k) & (own > 0)  # many may be 0
         if confidences:
             np.sqrt(p, out=root)
             np.multiply(root, np.sqrt(root, out=fourth), out=fourth)
