@@ -46,8 +46,8 @@ def ratio(
     root = np.sqrt(np.maximum(b * b - 4 * a * c, 0))
     with np.errstate(all="ignore"):  # where a is 0 there is one root, and the ends are 0 and 1 or next to it
         roots = np.sort(np.stack([(-b - root) / (2 * a), (-b + root) / (2 * a)]), axis=0)
-    low = np.where(roots[1] <= estimate, roots[1], roots[0])  # the root next to the estimate, on its side
-    high = np.where(roots[0] >= estimate, roots[0], roots[1])
+    low = np.where(roots[1] < estimate, roots[1], roots[0])  # the root next to the estimate, on its side
+    high = np.where(roots[0] > estimate, roots[0], roots[1])
     low = np.where((c <= 0) | ~np.isfinite(low), 0, np.clip(low, 0, estimate))
     high = np.where((m * m <= z * z * vm) | ~np.isfinite(high), 1, np.clip(high, estimate, 1))
     return estimate, low, high

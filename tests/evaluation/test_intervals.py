@@ -1,0 +1,127 @@
+"""Estimates and intervals: against the formulas on known tables, and how often they cover."""
+
+import numpy as np
+import pytest
+
+from dppl.evaluation import intervals
+from dppl.kernel.outcomes import TEMPERATURES
+from loops import loop
+
+Z = 1.6448536269514722
+
+
+def wilson(h, n, z):
+    """Return Wilson's interval of a proportion, by its usual formula."""
+    p, middle = h / n, (h + z * z / 2) / (n + z * z)
+    half = z / (n + z * z) * np.sqrt(n * p * (1 - p) + z * z / 4)
+    return p, middle - half, middle + half
+
+
+@loop("h, n", [(80, 100), (3, 50), (0, 20), (19, 20), (1, 2)])
+def test_without_noise_a_ratio_has_the_interval_of_wilson(h, n):
+    assert intervals.ratio(h, n - h, 0, 0, Z) == pytest.approx(wilson(h, n, Z), abs=1e-12)
+
+
+@loop("h, m, vh, vm", [(80, 40, 100.0, 100.0), (500, 20, 50.0, 200.0), (30, 300, 121.0, 121.0)])
+def test_the_ends_of_a_ratio_solve_the_equation(h, m, vh, vm):
+    value, low, high = intervals.ratio(h, m, vh, vm, Z)
+    n = h + m
+    assert low < value < high
+    for a in (low, high):
+        if 0 < a < 1:
+            square = Z**2 * (n * a * (1 - a) + (1 - a) ** 2 * vh + a**2 * vm)
+            assert ((1 - a) * h - a * m) ** 2 == pytest.approx(square, rel=1e-9)
+
+
+@loop("h, m", [(12, 30), (30, 12), (10, 10), (-5, 3), (0, 0), (-7, -9), (16, 1000)])
+def test_an_end_is_0_or_1_exactly_where_noise_could_make_it_all(h, m):
+    v = 100.0
+    _, low, high = intervals.ratio(h, m, v, v, Z)
+    assert (low == 0) == (max(h, 0) <= Z * np.sqrt(v))
+    assert (high == 1) == (max(m, 0) <= Z * np.sqrt(v))
+
+
+# Known tables with the numbers of an independent float version of the same formulas.
+SIZES = np.array([400.0, 390.0, 150.0, 130.0, 60.0, 20.0, -4.0, 9.0])
+
+
+def test_bands_by_factors_of_3_and_a_tail_of_what_is_lost_in_noise():
+    bands = intervals.bands_of(SIZES, 12.0)
+    assert bands.of_class.tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
+    assert bands.tail.tolist() == [False, False, True]
+    assert bands.weights[:5] == pytest.approx([150 / 400, 150 / 390, 1, 60 / 130, 1])
+    assert (bands.weights[5:] == 1).all()
+
+
+def test_balanced_accuracy_without_noise_is_the_mean_recall():
+    recall, sizes = np.array([0.9, 0.5, 0.7, 0.1]), np.array([1000.0, 500.0, 100.0, 50.0])
+    bands = intervals.bands_of(sizes, 1e-9)
+    hits, n = (np.bincount(bands.of_class, bands.weights * sizes * share) for share in (recall, np.ones(4)))
+    value, low, high = intervals.balanced_accuracy(np.stack([hits, n - hits]), 1e-12, bands, sizes, 1e-9, Z)
+    assert value == pytest.approx(recall.mean())
+    assert low < value < high
+
+
+def test_a_band_that_is_lost_is_anything_and_a_tail_gives_bounds():
+    bands = intervals.bands_of(np.array([3.0, 2.0, -1.0]), 10.0)
+    assert bands.tail.all()
+    lost = intervals.balanced_accuracy(np.array([[2.0], [1.0]]), 50.0, bands, np.array([3.0, 2.0, -1.0]), 10.0, Z)
+    assert lost == (0.5, 0, 1)
+    # 300 of 600 records in 30 classes of which none has more than 50: Σ recall is at least 300/50.
+    sizes = np.full(30, 40.0)
+    bands = intervals.Bands(np.zeros(30, int), np.ones(30), np.array([True]))
+    _, low, high = intervals.balanced_accuracy(np.array([[300.0], [300.0]]), 1e-9, bands, sizes, 10.0, 1e-9)
+    assert (low, high) == pytest.approx((300 / 50 / 30, 1 - 300 / 50 / 30))
+
+
+def test_auroc_without_noise_counts_pairs():
+    positive, negative = np.array([0.0, 1, 2, 7]), np.array([6.0, 3, 1, 0])
+    pairs = sum(p * (negative[:k].sum() + negative[k] / 2) for k, p in enumerate(positive)) / 100
+    value, low, high = intervals.auroc(np.stack([negative, positive]), 1e-12, Z)
+    assert value == pytest.approx(pairs)
+    assert low < value < high
+    assert intervals.auroc(np.zeros((2, 4)), 1.0, Z) == (0.5, 0, 1)
+
+
+def test_a_temperature_is_where_confidence_meets_accuracy():
+    logs = np.log(TEMPERATURES)
+    assert intervals.temperature(np.log(1.2) - logs) == pytest.approx(1.2)
+    assert intervals.temperature(np.ones(5)) == pytest.approx(TEMPERATURES[-1])
+    assert intervals.temperature(-np.ones(5)) == pytest.approx(TEMPERATURES[0])
+
+
+def coverage(rates, sizes, sigma, of_noise):
+    """Return how often accuracy, balanced accuracy and recall cover, over many draws of records and noise."""
+    rng, n_draws = np.random.default_rng(7), 1500
+    inside = np.zeros((n_draws, 3))
+    share = sizes / sizes.sum()
+    for draw in inside:
+        n = rng.multinomial(int(sizes.sum()), share)
+        hits = rng.binomial(n, rates)
+        noise = lambda shape: np.rint(rng.normal(0, sigma, shape))  # noqa: E731
+        v = (sigma**2 + 1 / 12) * of_noise
+        table = np.stack([hits, n - hits]) + noise((2, len(n)))
+        h, m = np.array([hits.sum(), n.sum() - hits.sum()]) + noise(2)
+        _, low, high = intervals.ratio(h, m, v, v, Z)
+        draw[0] = low <= share @ rates <= high
+        bands = intervals.bands_of(table.sum(axis=0), np.sqrt(2 * v))
+        exact = np.stack([np.bincount(bands.of_class, bands.weights * one) for one in (hits, n - hits)])
+        noisy = exact + noise(exact.shape)
+        _, low, high = intervals.balanced_accuracy(noisy, v, bands, table.sum(axis=0), np.sqrt(2 * v), Z)
+        draw[1] = low <= rates.mean() <= high
+        _, low, high = intervals.ratio(*table, v, v, Z)
+        draw[2] = np.mean((low <= rates) & (rates <= high))
+    return inside.mean(axis=0)
+
+
+RATES, RECORDS = np.array([0.95, 0.9, 0.8, 0.6, 0.3, 0.05]), np.array([300.0, 200, 100, 60, 30, 10])
+
+
+def test_intervals_cover_sampling_and_noise():
+    """Of true coverage 0.9 so many draws give less than 0.872 with probability 1e-4 (3.7 standard errors of 0.0077)."""
+    assert (coverage(RATES, RECORDS, 8.0, 1.0) > 0.872).all()
+
+
+def test_intervals_that_ignore_the_noise_do_not():
+    """The negative control: widths for sampling alone."""
+    assert (coverage(RATES, RECORDS, 8.0, 1e-9) < 0.85).all()
