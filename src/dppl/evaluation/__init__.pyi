@@ -1,4 +1,4 @@
-from .evaluate import evaluate as evaluate
+from .measuring import evaluate as evaluate
 from .evaluation import Confusion as Confusion
 from .evaluation import Estimate as Estimate
 from .evaluation import Evaluation as Evaluation
