@@ -1,0 +1,244 @@
+"""What is said of a record depends on it alone: not on its place, not on its neighbours, not on whether these fail."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import BernoulliNB
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
+
+from dppl import (
+    ApproxDP,
+    GaussianDP,
+    MeanPrototypes,
+    PrivateClassifier,
+    PrivateSearch,
+    PublicPrototypes,
+    SoftmaxPrototypes,
+)
+from dppl.errors import InputError
+from dppl.evaluation import AlreadyPredicted, predicting
+from dppl.evaluation.predicting import EXACT, GIVEN, IN_BLOCKS, ONE_BY_ONE, Linear, predictor_of
+from dppl.kernel.outcomes import Guesses
+from dppl.lab import ProjectedPrototypes
+from laws.recipes import FIRST
+from loops import loop
+
+RNG = np.random.default_rng(0)
+CLASSES = ["a", "b", "c"]
+Y = np.array(CLASSES)[np.arange(90) % 3]
+X = RNG.normal(size=(90, 8)) + 2 * np.eye(3, 8)[np.arange(90) % 3]
+MANY = np.tile(X, (30, 1))[:2500]  # more than two blocks
+
+
+def said(model, rows):
+    """Return what is said of all rows, in one table."""
+    guesses = list(predictor_of(model, rows).guesses())
+    tables = [one.probabilities for one in guesses if one.probabilities is not None]
+    predicted = np.concatenate([one.predicted for one in guesses])
+    return Guesses(predicted, np.concatenate(tables) if tables else None)
+
+
+def bits(guesses, places):
+    table = guesses.probabilities
+    return guesses.predicted[places].tobytes(), None if table is None else table[places].tobytes()
+
+
+def check_alone(model, rows=MANY):
+    """Hold a model to the law: a row has the same bits alone, at other places, and next to rows that fail."""
+    whole = said(model, rows)
+    places = np.array([0, 5, 1023, 1024, 1030, len(rows) - 1])
+    moved = said(model, np.roll(rows, 501, axis=0))
+    assert bits(moved, (places + 501) % len(rows)) == bits(whole, places)
+    others = np.full_like(rows, 7)
+    others[::2] = np.nan
+    others[places] = rows[places]
+    assert bits(said(model, others), places) == bits(whole, places)
+    for place in places[:2].tolist():
+        assert bits(said(model, rows[place : place + 1]), [0]) == bits(whole, [place])
+    return whole
+
+
+MODELS = {
+    "logistic regression": (lambda: LogisticRegression().fit(X, Y), IN_BLOCKS),
+    "a linear machine without probabilities": (lambda: LinearSVC().fit(X, Y), IN_BLOCKS),
+    "trees that take NaN": (lambda: HistGradientBoostingClassifier(max_iter=3).fit(X, Y), IN_BLOCKS),
+    "naive Bayes": (lambda: BernoulliNB().fit(X, Y), IN_BLOCKS),
+    "softmax prototypes": (lambda: SoftmaxPrototypes(GaussianDP(1), CLASSES).fit(X, Y), EXACT),
+    "means": (lambda: MeanPrototypes(GaussianDP(1), CLASSES).fit(X, Y), EXACT),
+}
+
+
+@loop("name", MODELS)
+def test_a_row_is_predicted_by_itself(name):
+    made, how = MODELS[name]
+    model = made()
+    assert predictor_of(model, MANY).assumption == how
+    whole = check_alone(model)
+    names = model.classes_[whole.predicted]
+    assert (names == model.predict(MANY)).all()
+    if whole.probabilities is not None:
+        assert whole.probabilities == pytest.approx(model.predict_proba(MANY), abs=1e-6)
+
+
+@loop("kind", FIRST[:3])
+def test_scores_of_our_methods_are_exact_integers_in_any_order(kind):
+    rows, labels = kind.records(30)
+    linear = Linear.of(kind.fit(rows, labels))
+    weights = linear.weights
+    assert (weights == np.rint(weights)).all()
+    # The bound: products of whole rows stay far below 2⁵³, so that no sum on the way is rounded.
+    assert np.sqrt(np.square(weights).sum(axis=0)).max() * 2**26 * (1 + 1e-6) < 2**53
+    unit = kind.fit(rows, labels).lattice_.features(RNG.normal(size=(500, kind.dim)))
+    scores = linear.scores(unit)
+    order = RNG.permutation(kind.dim)
+    turned = Linear(weights[order], linear.offsets, linear.unit).scores(np.ascontiguousarray(unit[:, order]))
+    assert scores.tobytes() == turned.tobytes()
+
+
+def test_a_method_that_is_not_linear_is_predicted_in_blocks():
+    model = ProjectedPrototypes(GaussianDP(1), CLASSES, steps=2, n_components=2).fit(X, Y)
+    assert Linear.of(model) is None
+    assert predictor_of(model, MANY).assumption == IN_BLOCKS
+    assert (model.classes_[check_alone(model).predicted] == model.predict(MANY)).all()
+
+
+class Centred:
+    """Subtracts the mean of the batch, so that every row moves all others."""
+
+    classes_ = np.array(CLASSES)
+
+    def predict(self, rows):
+        return self.classes_[(rows - rows.mean(axis=0))[:, :3].argmax(axis=1)]
+
+    def predict_proba(self, rows):
+        scores = np.exp((rows - rows.mean(axis=0))[:, :3])
+        return scores / scores.sum(axis=1, keepdims=True)
+
+
+class Placed(Centred):
+    """Rounds the first row of a batch differently."""
+
+    def predict_proba(self, rows):
+        scores = np.exp(rows[:, :3] * (1 + 1e-15 * (np.arange(len(rows)) == 0)[:, None]))
+        return scores / scores.sum(axis=1, keepdims=True)
+
+    def predict(self, rows):
+        return self.classes_[rows[:, :3].argmax(axis=1)]
+
+
+@loop("model", [Centred(), Placed()])
+def test_a_classifier_that_looks_at_other_rows_is_asked_about_one_at_a_time(model, monkeypatch):
+    assert predictor_of(model, X).assumption == ONE_BY_ONE
+    assert len(list(predictor_of(model, X).guesses())) == len(X)
+    # The control: without the trial the law does not hold.
+    monkeypatch.setattr(predicting, "_tried", lambda ask, shape, kind: predicting._made_up((1024, *shape), kind))
+    with pytest.raises(AssertionError):
+        check_alone(model)
+
+
+def test_a_row_that_a_classifier_refuses_is_a_miss_and_stops_no_other():
+    model = LogisticRegression().fit(X, Y)
+    rows = MANY.copy()
+    bad = [0, 7, 8, 1500, len(rows) - 1]
+    rows[bad] = np.nan
+    some, clean = said(model, rows), said(model, MANY)
+    fine = np.setdiff1d(np.arange(len(rows)), bad)
+    assert bits(some, fine) == bits(clean, fine)
+    assert (some.predicted[bad] == -1).all()
+    assert not some.probabilities[bad].any()
+
+
+def test_rows_without_a_direction_are_misses():
+    model = SoftmaxPrototypes(GaussianDP(1), CLASSES).fit(X, Y)
+    rows = X.copy()
+    rows[[1, 4]] = np.nan
+    rows[6] = 0
+    whole = said(model, rows)
+    assert np.flatnonzero(whole.predicted < 0).tolist() == [1, 4, 6]
+
+
+class Loud(Centred):
+    def predict(self, rows):
+        warnings.warn(f"odd row {rows[0].tolist()}", UserWarning, stacklevel=1)
+        if (rows[:, 0] > 100).any():
+            raise ValueError(f"could not use {rows.tolist()}")
+        return self.classes_[rows[:, :3].argmax(axis=1)]
+
+    def predict_proba(self, rows):
+        return np.full((len(rows), 3), 1 / 3)
+
+
+def test_neither_warnings_nor_errors_of_a_classifier_are_shown(capsys):
+    rows = X.copy()
+    rows[3, 0] = 1000
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        whole = said(Loud(), rows)
+    assert np.flatnonzero(whole.predicted < 0).tolist() == [3]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_texts_and_frames_are_predicted_one_at_a_time():
+    texts = ["red apple", "green pear", "red rose", "green grass"]
+    model = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, ["r", "g", "r", "g"])
+    predictor = predictor_of(model, [*texts, None])
+    assert predictor.assumption == ONE_BY_ONE
+    assert np.concatenate([one.predicted for one in predictor.guesses()]).tolist() == [1, 0, 1, 0, -1]
+
+
+def test_a_frame_keeps_its_columns():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=list("stuvwxyz"))
+    model = LogisticRegression().fit(frame, Y)
+    whole = said(model, frame)
+    assert (model.classes_[whole.predicted] == model.predict(frame)).all()
+
+
+def test_a_search_and_a_classifier_of_raw_items_are_what_they_hold():
+    search = PrivateSearch(MeanPrototypes(ApproxDP(5, 1e-6), CLASSES), {"lattice__pool": [1, 2]}, mean_runs=2)
+    search.fit(X, Y)
+    assert (labels_by(search, X) == search.predict(X)).all()
+    images = (np.random.default_rng(1).random((30, 8, 8)) * 255).astype(np.uint8)
+    model = PrivateClassifier("pixels", GaussianDP(1), classes=[0, 1]).fit(images, np.arange(30) % 2)
+    predictor = predictor_of(model, images)
+    assert predictor.assumption == EXACT
+    assert predictor.model is model.model_
+    assert (labels_by(model, images) == model.predict(images)).all()
+    with pytest.raises(InputError):
+        predictor_of(model, X)
+
+
+def labels_by(model, rows):
+    return model.classes_[said(model, rows).predicted]
+
+
+def test_a_table_of_predictions_is_taken_as_it_is():
+    labels = AlreadyPredicted(["x", "1"])
+    some = said(labels, ["1", 1, 1.0, "x", None, "elsewhere"])
+    assert some.predicted.tolist() == [1, 1, 1, 0, -1, -1]
+    table = np.array([[0.2, 0.8], [0.9, 0.1], [np.nan, 0.5]])
+    whole = said(labels, table)
+    assert whole.predicted.tolist() == [1, 0, -1]
+    assert predictor_of(labels, table).assumption == GIVEN
+    with pytest.raises(InputError, match="probabilities"):
+        predictor_of(labels, np.ones((3, 3)))
+
+
+def test_another_number_of_features_is_refused_before_anything_is_predicted():
+    model = LogisticRegression().fit(X, Y)
+    with pytest.raises(InputError, match="9 features, but the fit had 8"):
+        predictor_of(model, np.ones((4, 9)))
+    with pytest.raises(ValueError, match="9 features"):
+        predictor_of(SoftmaxPrototypes(GaussianDP(1), CLASSES).fit(X, Y), np.ones((4, 9)))
+
+
+def test_public_prototypes_are_exact_too():
+    from dppl import PublicData
+
+    model = PublicPrototypes(GaussianDP(1), CLASSES, public=PublicData(RNG.normal(size=(20, 8)))).fit(X, Y)
+    assert (labels_by(model, X) == model.predict(X)).all()
