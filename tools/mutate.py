@@ -129,11 +129,20 @@ def read(path: Path, folder: Path) -> tuple[ast.Module, list[tuple[str, ast.AST]
                 targets = child.targets if isinstance(child, ast.Assign) else [child.target]
                 inner = [part for target in targets for part in ast.walk(target)]
                 found.extend((f"{above}.{part.id}", child) for part in inner if isinstance(part, ast.Name))
-            look(child, name)
+            if not isinstance(child, ast.expr):  # which defines nothing, and is most of a file
+                look(child, name)
 
     tree = ast.parse(path.read_text(encoding="utf-8"))
     look(tree, ".".join(path.relative_to(folder).with_suffix("").parts))
     return tree, found
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield all statements below a node."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):
+            yield child
+            yield from statements(child)
 
 
 @functools.cache
@@ -214,7 +223,7 @@ class Mutant:
         tree, nodes = read(path := defined(folder)[whole], folder)
         old, new = self.code()
         inside = [node for name, node in nodes if name == whole]
-        imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        imports = [node for node in statements(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
         found = [each for node in inside for each in places(node, old)]
         if len(found) < max(1, self.number) or (len(found) > 1 and not self.number):
             raise ValueError(f"{self.name}: {self.old!r} stands {len(found)} times in {whole}")
@@ -227,7 +236,9 @@ class Mutant:
         if unknown := {node.id for node in named if isinstance(node, ast.Name)} - own - known:
             raise ValueError(f"{self.name}: {whole} knows no {', '.join(sorted(unknown))}")
         put(after)
-        return path, ast.fix_missing_locations(tree)
+        for top in after if isinstance(after, list) else [after]:
+            ast.fix_missing_locations(top)
+        return path, tree
 
 
 def table(text: str) -> Iterator[Mutant]:

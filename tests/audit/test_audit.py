@@ -100,12 +100,13 @@ def test_mean_prototypes_keep_their_epsilon_at_delta():
 def test_the_rounded_gaussian_keeps_its_mu(sensitivity):
     """Also where noise of half a step is rounded: rounding can only hide."""
     mechanism = RoundedGaussian.within(GaussianDP(2.0), Fraction(sensitivity**2))
-
-    def release(include):
-        return float(mechanism.release(np.array([sensitivity * include]), SYSTEM)[0])
-
+    noisy = {
+        include: iter(mechanism.release(np.full(8000, sensitivity * include), SYSTEM)) for include in (False, True)
+    }
     # Of wide noise below the share with probability 1e-10.
-    result = audit_release(release, GaussianDP(2.0), runs=8000, confidence=1 - ALARM)
+    result = audit_release(
+        lambda include: float(next(noisy[include])), GaussianDP(2.0), runs=8000, confidence=1 - ALARM
+    )
     check(result, share=SHARE_OF_BARE_MU if sensitivity > 1 else None)
 
 

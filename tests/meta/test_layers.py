@@ -1,6 +1,7 @@
 """Imports point one way, names are exported in order, and privacy paragraphs say everything in order."""
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -46,8 +47,14 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 HEADINGS = ["Unit:", "Relation:", "Released:", "Sensitivity:", "Public inputs:", "Not covered:"]
 
 
+@functools.cache
+def nodes(path):
+    """Return all that a module consists of."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def imports(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -89,8 +96,7 @@ def test_nothing_depends_on_the_lab():
         if layer(path) in ("lab", "__init__"):
             continue
         assert not [name for name in imports(path) if layer_of(f"{name}.") == "lab"], path
-        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        strings = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        strings = [node.value for node in nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
         if any(re.fullmatch(r"dppl\.lab[\w.]*", text) for text in strings):
             named.add(path.relative_to(SOURCE).as_posix())
     assert named == NAMES_THE_LAB
@@ -139,11 +145,7 @@ def test_only_one_module_draws_noise():
     names = {"secrets", "random", "numpy.random", "default_rng", "Generator", "urandom"}
     found = set()
     for path in MODULES:
-        used = {
-            node.attr
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            if isinstance(node, ast.Attribute)
-        }
+        used = {node.attr for node in nodes(path) if isinstance(node, ast.Attribute)}
         if used & names or {name.split(".")[0] for name in imports(path)} & {"secrets", "random"}:
             found.add(path.relative_to(SOURCE).as_posix())
     assert found == allowed
@@ -154,7 +156,7 @@ def test_the_delta_that_is_shown_is_defined_once():
     found = [
         path.relative_to(SOURCE).as_posix()
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.Constant) and node.value == 1e-6
     ]
     assert found == ["kernel/privacy/budgets.py"]
@@ -220,8 +222,8 @@ def test_every_parameter_is_documented(estimator):
 def homes(package):
     """Return the module of each name that a package imports when it is first asked for, by its stub."""
     stub = SOURCE.parent.joinpath(*package.split("."), "__init__.pyi")
-    nodes = ast.parse(stub.read_text("utf-8")).body if stub.exists() else []
-    return {alias.name: f"{package}.{node.module}" for node in nodes if node.module for alias in node.names}
+    body = ast.parse(stub.read_text("utf-8")).body if stub.exists() else []
+    return {alias.name: f"{package}.{node.module}" for node in body if node.module for alias in node.names}
 
 
 def imported_at_start(path):
@@ -236,7 +238,7 @@ def imported_at_start(path):
             yield node
 
     names = {".".join(p.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__") for p in MODULES}
-    for node in statements(ast.parse(path.read_text(encoding="utf-8")).body):
+    for node in statements(nodes(path)[0].body):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("dppl"):
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
