@@ -21,6 +21,7 @@ from .estimators import PrivateSearch as PrivateSearch
 from .estimators import PublicData as PublicData
 from .estimators import load as load
 from .evaluation import Evaluation as Evaluation
+from .evaluation import compare as compare
 from .evaluation import evaluate as evaluate
 from .kernel.privacy import ZCDP as ZCDP
 from .kernel.privacy import ApproxDP as ApproxDP

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dppl import ApproxDP, plan_budget
+from dppl import ApproxDP, GaussianDP, plan_budget
+from dppl.evaluation import plan_evaluation
 
 USUAL = ("plan", "--n-classes", 10, "--n-records", 5000, "--smallest", 20, "--encoder", "minilm")
 EPSILON = ("--epsilon", 1, "--delta", "1e-6")
@@ -62,3 +63,18 @@ def test_wrong_inputs_end_in_one_line(cli, arguments, code, words):
     assert (result.exit_code, result.stdout) == (code, "")
     assert words in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_command_plans_test_records_with_the_same_shares(cli):
+    typed = ("plan", "--n-classes", 10, "--n-records", 5000, "--smallest", 100, "--n-features", 64, "--mu", 0.3)
+    content = json.loads(cli(*typed, "--n-test", 2500, "--json").stdout)
+    evaluation = content.pop("evaluation")
+    assert content == json.loads(cli(*typed, "--json").stdout)
+    rate = content["balanced_accuracy"]
+    assert evaluation == plan_evaluation(GaussianDP(0.3), n_classes=10, n_test=2500, smallest=50, rate=rate).to_dict()
+    shown = " ".join(cli(*typed, "--n-test", 2500).stdout.split())
+    assert f"±{evaluation['accuracy']:.3f}" in shown
+    assert "budget for ±0.05" in shown
+    refused = cli(*typed, "--n-test", 9)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--n-test must be at least 10" in refused.stderr

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dppl._progress import progress
 from dppl.cli._groups import METHODS, Budget
 from dppl.cli._output import console, note, print_json, printable, table_of
 from dppl.cli._request import flag, option, request
+
+if TYPE_CHECKING:
+    from dppl.evaluation import EvaluationPlan
+    from dppl.planning import BudgetPlan
 
 
 @request("n_classes", "n_records", "smallest", "encoder", "epsilon", "delta")
@@ -36,6 +40,7 @@ class Plan(Budget):
     describe: str = option(
         "names|none", "names: `dppl train` on texts starts from the names of classes, if they are words.", "none"
     )
+    n_test: int | None = option("N", "A guess of the test records: also how exactly they would say it.", None, min=1)
     json: bool = flag("Print JSON.")
 
     def run(self) -> None:
@@ -48,8 +53,9 @@ class Plan(Budget):
         with progress("planning"):
             plan = plan_budget(budget, **how)
         note(budget.weakness)
+        evaluation = None if self.n_test is None else _evaluation(plan, self.n_test, self.smallest is not None)
         if self.json:
-            print_json(plan.to_dict())
+            print_json(plan.to_dict() | ({"evaluation": evaluation.to_dict()} if evaluation else {}))
             return
         screen = console()
         headings = ("records of the class", "recall", "range", "found")
@@ -57,3 +63,19 @@ class Plan(Budget):
         screen.print(table_of(headings, rows, headings[:3], title="What to expect by class size", title_justify="left"))
         for sentence in plan.sentences():
             screen.print(f"- {printable(sentence)}")
+        if evaluation:
+            title = f"How exactly a private evaluation says it ({100 * evaluation.confidence:g} % intervals)"
+            first, *widths = evaluation.headings()
+            table = table_of((first, *widths), evaluation.table(), widths, title=title, title_justify="left")
+            screen.print(table)
+            for sentence in evaluation.sentences():
+                screen.print(f"- {printable(sentence)}")
+
+
+def _evaluation(plan: BudgetPlan, n_test: int, has_rarest: bool) -> EvaluationPlan:
+    """Plan an evaluation at the same budget, of test records in which classes have the same shares."""
+    from dppl.evaluation import plan_evaluation
+
+    smallest = max(1, plan.smallest * n_test // plan.n_records) if has_rarest else None
+    rate = plan.balanced_accuracy
+    return plan_evaluation(plan.budget, n_classes=plan.n_classes, n_test=n_test, smallest=smallest, rate=rate)

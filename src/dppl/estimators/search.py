@@ -96,6 +96,9 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
     ledger, in which the charge is marked as released. Who knows the number sees a release that costs as much as all
     runs together. So show such times to nobody: publish a copy of the model that was made later.
 
+    The exponential mechanism (`dppl.evaluation.choose`) cannot score the runs: [1]_ needs a noisy score from each run,
+    by which all runs are ordered, and the mechanism scores none.
+
     References
     ----------
     .. [1] Papernot, Steinke (2022), Hyperparameter tuning with Renyi differential privacy, arXiv:2110.03620v2.

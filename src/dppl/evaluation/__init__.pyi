@@ -1,4 +1,7 @@
-from .measuring import evaluate as evaluate
+from .comparing import Choice as Choice
+from .comparing import Comparison as Comparison
+from .comparing import choose as choose
+from .comparing import compare as compare
 from .evaluation import Confusion as Confusion
 from .evaluation import Estimate as Estimate
 from .evaluation import Evaluation as Evaluation
@@ -7,4 +10,7 @@ from .evaluation import OfClass as OfClass
 from .evaluation import OfConfidence as OfConfidence
 from .evaluation import Threshold as Threshold
 from .evaluation import Together as Together
+from .measuring import evaluate as evaluate
+from .planning import EvaluationPlan as EvaluationPlan
+from .planning import plan_evaluation as plan_evaluation
 from .predicting import AlreadyPredicted as AlreadyPredicted

@@ -19,7 +19,7 @@ Float: TypeAlias = NDArray[np.float64]
 Interval: TypeAlias = tuple[Any, Any, Any]  # estimate, lower end, upper end
 
 # A size is known if it is so many standard errors.
-_KNOWN = 3.0
+KNOWN = 3.0
 # Known classes are in one band if their sizes differ by less than this factor; this many bands at most.
 _FACTOR, _MOST_BANDS = 3.0, 6
 
@@ -35,7 +35,7 @@ def ratio(
     if m ≤ z·√v_m. `design` multiplies the sampling variance.
 
     >>> [round(float(end), 3) for end in ratio(80, 20, 0, 0, 1.645)]
-    [0.8, 0.727, 0.857]
+    [0.8, 0.727, 0.858]
     """
     vh, vm = np.asarray(v_hits, np.float64), np.asarray(v_misses, np.float64)
     h, m = (np.maximum(np.asarray(one, np.float64), 0.0) for one in (hits, misses))
@@ -71,7 +71,7 @@ class Bands:
 
 def bands_of(sizes: Float, error: float) -> Bands:
     """Cut classes whose noisy size is known into bands by factors of 3 from the largest; all others are the tail."""
-    known = sizes >= _KNOWN * error
+    known = sizes >= KNOWN * error
     below_largest = max(float(sizes.max()), 1e-9) / np.maximum(sizes, 1e-9)
     number = np.minimum(np.floor(np.log(below_largest) / np.log(_FACTOR)), _MOST_BANDS - 1)
     _, of_class = np.unique(np.where(known, number, _MOST_BANDS), return_inverse=True)
@@ -100,7 +100,7 @@ def balanced_accuracy(table: Float, v: float, bands: Bands, sizes: Float, error:
     n_classes, n_bands = len(bands.of_class), len(bands.tail)
     in_band = np.bincount(bands.of_class, minlength=n_bands)
     n = table.sum(axis=0)
-    lost = n < _KNOWN * np.sqrt(2 * v)
+    lost = n < KNOWN * np.sqrt(2 * v)
     records = np.where(lost, 1.0, np.maximum(n, 1.0))
     recall = np.where(lost, 0.5, table[0] / records)
     p = np.clip((table[0] + 2) / (records + 4), 0.02, 0.98)  # for the variance alone
@@ -126,7 +126,7 @@ def auroc(histogram: Float, v: float, z: float) -> Interval:
     """
     negative, positive = histogram
     n_bins, n, m = len(positive), float(positive.sum()), float(negative.sum())
-    if min(n, m) < _KNOWN * np.sqrt(v * n_bins):
+    if min(n, m) < KNOWN * np.sqrt(v * n_bins):
         return 0.5, 0.0, 1.0
     below = (np.cumsum(negative) - negative / 2) / m
     above = 1 - (np.cumsum(positive) - positive / 2) / n
@@ -148,6 +148,20 @@ def gap(sums: Float, v: float, accuracy: float, n: float, z: float) -> Interval:
     middle = float(sums[TEMPERATURES.index(1.0)]) / n
     half = z * float(np.sqrt(n * accuracy * (1 - accuracy) + v)) / n
     return float(np.clip(middle, -1, 1)), max(middle - half, -1.0), min(middle + half, 1.0)
+
+
+def difference(signed: float, v_signed: float, differ: float, same: float, v: float, z: float) -> Interval:
+    """Return how much more often the first of two classifiers is right than the second, as a share of all records.
+
+    `signed` counts records that only the first is right about, minus those that only the second is right about. Each of
+    the `differ` records adds 1 at most to its variance; their noisy number counts a standard deviation more.
+    """
+    n = differ + same
+    if n < KNOWN * np.sqrt(2 * v):
+        return 0.0, -1.0, 1.0
+    middle = signed / n
+    half = z * np.sqrt(max(differ + np.sqrt(v), 0.0) + v_signed) / n
+    return float(np.clip(middle, -1, 1)), float(np.clip(middle - half, -1, 1)), float(np.clip(middle + half, -1, 1))
 
 
 def temperature(sums: Float) -> float:

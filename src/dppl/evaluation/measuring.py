@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from statistics import NormalDist
@@ -53,7 +53,7 @@ _FEW, _CLASSES_OF_FEW, _HISTOGRAM, _CONFUSIONS = 4, 60, 35, 40
 _MOST_CONFUSED = 100
 
 _PUBLIC_INPUTS = ("the list of classes", "the model and its encoder", "all parameters")
-_NOT_COVERED = (
+NOT_COVERED = (
     "choices made from these numbers: what is chosen by them is reported from other records",
     "what the model itself tells of its training records, and records that are also among these",
 )
@@ -153,9 +153,9 @@ def evaluate(
     paid = calibrated(budget, declared, ADD_REMOVE)
     shape = np.empty((predictor.n, 0))
     labels, ids = as_labels(y, shape), None if groups is None else checked_ids(groups, shape)
-    guarantee = _guarantee(budget, paid, predictor, ids is not None, random_state)
-    digest = _sha256_of(predictor.model)
-    is_disjoint = _refuse_training_records(predictor.model, digest, ledger, partition)
+    guarantee = guarantee_of(budget, paid, [predictor], ids is not None, random_state)
+    digest = sha256_of(predictor.model)
+    is_disjoint = refuse_training_records(predictor.model, digest, ledger, partition)
     recorded = {
         "model": type(predictor.model).__name__,
         "model_sha256": digest,
@@ -227,26 +227,32 @@ def measurements(
     return {name: Measurement(query, percent) for name, (query, percent) in asked.items()}
 
 
-def _guarantee(
-    budget: Budget, paid: Mapping[str, Calibrated], predictor: Predictor, persons: bool, random_state: int | None
+def guarantee_of(
+    budget: Budget,
+    paid: Mapping[str, Calibrated],
+    predictors: Sequence[Predictor],
+    persons: bool,
+    random_state: int | None,
 ) -> Guarantee:
+    """Return what a release of outcomes guarantees, from public values alone."""
     guarantee = Guarantee(
         budget=budget,
         adjacency=ADD_REMOVE,
         releases=tuple(one.release for one in paid.values() if one.release is not None),
         public_inputs=_PUBLIC_INPUTS,
-        not_covered=(*ALWAYS_UNCOVERED, A_CHANGED_RECORD, *_NOT_COVERED),
+        not_covered=(*ALWAYS_UNCOVERED, A_CHANGED_RECORD, *NOT_COVERED),
         fit_for_release=fit_for_release(random_state),
-        assumptions=(predictor.assumption, *ASSUMPTIONS[1:]),
+        assumptions=(*dict.fromkeys(one.assumption for one in predictors), *ASSUMPTIONS[1:]),
     )
     return of_persons(guarantee, whole=True) if persons else guarantee
 
 
-def _sha256_of(model: Any) -> str | None:
+def sha256_of(model: Any) -> str | None:
+    """Return the hash of a model's file, if it can be saved."""
     return sha256(model.to_bytes()).hexdigest() if hasattr(model, "to_bytes") else None
 
 
-def _refuse_training_records(model: Any, digest: str | None, ledger: Ledger | None, partition: str | None) -> bool:
+def refuse_training_records(model: Any, digest: str | None, ledger: Ledger | None, partition: str | None) -> bool:
     """Return whether the ledger shows that the model comes from another part; refuse it on its training records."""
     if ledger is None or not hasattr(ledger, "releases"):  # what is no ledger is refused when it is charged
         return False
@@ -282,6 +288,11 @@ def _together(model: Any, guarantee: Guarantee, is_disjoint: bool) -> Together |
     return Together(mu, is_disjoint)
 
 
+def variance(noise_std: float, unit: float) -> float:
+    """Return the variance of rounded noise, in records; rounding adds 1/12 of a step squared."""
+    return (noise_std**2 + 1 / 12) / unit**2
+
+
 def _asked(measure: Measure, n_classes: int) -> _Tables:
     """Ask for all tables; bands follow from the sizes that were released before."""
     tables: dict[str, Float] = {}
@@ -290,7 +301,7 @@ def _asked(measure: Measure, n_classes: int) -> _Tables:
     def ask(name: str, **released: Any) -> None:
         unit = measure.unit(name)
         tables[name] = np.asarray(measure(name, **released), np.float64) / unit
-        variances[name] = (measure.noise_std(name) ** 2 + 1 / 12) / unit**2  # rounding adds 1/12
+        variances[name] = variance(measure.noise_std(name), unit)
 
     ask("classes")
     bands = intervals.each_class(n_classes)
@@ -310,15 +321,15 @@ def _said(noisy: _Tables, classes: list[Any], confidence: float, top_k: int | No
     right, among, neither = tables["totals"]
     accuracy = intervals.ratio(right, among + neither, v["totals"], 2 * v["totals"], z)
     said: dict[str, Any] = {
-        "n": _number(intervals.count(tables["totals"].sum(), 3 * v["totals"], z)),
-        "accuracy": _estimate(accuracy),
+        "n": number(intervals.count(tables["totals"].sum(), 3 * v["totals"], z)),
+        "accuracy": estimate(accuracy),
         "per_class": _of_classes(noisy, classes, z),
     }
     if top_k is not None:
-        said["top_k_accuracy"] = _estimate(intervals.ratio(right + among, neither, 2 * v["totals"], v["totals"], z))
+        said["top_k_accuracy"] = estimate(intervals.ratio(right + among, neither, 2 * v["totals"], v["totals"], z))
     table, of_table = (tables["bands"], v["bands"]) if "bands" in tables else (tables["classes"], v["classes"])
     sizes, error = tables["classes"].sum(axis=0), float(np.sqrt(2 * v["classes"]))
-    said["balanced_accuracy"] = _estimate(intervals.balanced_accuracy(table, of_table, noisy.bands, sizes, error, z))
+    said["balanced_accuracy"] = estimate(intervals.balanced_accuracy(table, of_table, noisy.bands, sizes, error, z))
     recalls = _estimates(intervals.ratio(table[0], table[1], of_table, of_table, z))
     said["bands"] = tuple(
         OfBand(tuple(classes[c] for c in np.flatnonzero(noisy.bands.of_class == band)), recall, bool(tail))
@@ -330,7 +341,7 @@ def _said(noisy: _Tables, classes: list[Any], confidence: float, top_k: int | No
     if "calibration" in tables:
         n = float(tables["totals"].sum())
         gap = intervals.gap(tables["calibration"], v["calibration"], float(accuracy[0]), n, z)
-        said["calibration_gap"] = _estimate(gap, (-1.0, 1.0))
+        said["calibration_gap"] = estimate(gap, (-1.0, 1.0))
         if gap[1] > 0 or gap[2] < 0:
             said["temperature"] = intervals.temperature(tables["calibration"])
     if "reliability" in tables:
@@ -340,14 +351,14 @@ def _said(noisy: _Tables, classes: list[Any], confidence: float, top_k: int | No
             OfConfidence(place / CONFIDENCE_BINS, (place + 1) / CONFIDENCE_BINS, one) for place, one in enumerate(each)
         )
     if "histogram" in tables:
-        said["auroc"] = _estimate(intervals.auroc(tables["histogram"], v["histogram"], z))
+        said["auroc"] = estimate(intervals.auroc(tables["histogram"], v["histogram"], z))
         said["thresholds"] = _thresholds(tables["histogram"], v["histogram"], z)
     return said
 
 
 def _of_classes(noisy: _Tables, classes: list[Any], z: float) -> tuple[OfClass, ...]:
     (hits, misses), v = noisy.tables["classes"], noisy.variances["classes"]
-    sizes = [_number(one) for one in zip(*intervals.count(hits + misses, 2 * v, z), strict=True)]
+    sizes = [number(one) for one in zip(*intervals.count(hits + misses, 2 * v, z), strict=True)]
     columns = [classes, sizes, _estimates(intervals.ratio(hits, misses, v, v, z))]
     alarms, of_alarms = noisy.tables.get("alarms"), noisy.variances.get("alarms", v)
     if alarms is None and len(classes) == 2:  # what one of two classes misses is an alarm for the other
@@ -365,8 +376,7 @@ def _confusions(table: Float, v: float, classes: list[Any], confidence: float, z
     least = np.sqrt(v) * NormalDist().inv_cdf(1 - (1 - confidence) / np.count_nonzero(off_diagonal))
     told = sorted(np.argwhere(off_diagonal & (table > least)).tolist(), key=lambda cell: -table[tuple(cell)])
     return tuple(
-        Confusion(classes[one], classes[other], _number(intervals.count(table[one, other], v, z)))
-        for one, other in told
+        Confusion(classes[one], classes[other], number(intervals.count(table[one, other], v, z))) for one, other in told
     )
 
 
@@ -382,14 +392,15 @@ def _thresholds(histogram: Float, v: float, z: float) -> tuple[Threshold, ...]:
 
 
 def _estimates(interval: intervals.Interval) -> list[Estimate]:
-    return [_estimate(one) for one in zip(*interval, strict=True)]
+    return [estimate(one) for one in zip(*interval, strict=True)]
 
 
-def _estimate(interval: intervals.Interval, ends: tuple[float, float] = (0.0, 1.0)) -> Estimate:
+def estimate(interval: intervals.Interval, ends: tuple[float, float] = (0.0, 1.0)) -> Estimate:
     """Return an estimate, without a value where its interval holds everything."""
     value, low, high = (float(one) for one in interval)
     return Estimate(None if (low, high) == ends else value, low, high)
 
 
-def _number(interval: intervals.Interval) -> Estimate:
+def number(interval: intervals.Interval) -> Estimate:
+    """Return an estimate of a number."""
     return Estimate(*(float(one) for one in interval))

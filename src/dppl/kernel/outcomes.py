@@ -11,7 +11,7 @@ then a sum of vectors, each at most 1/m as long as for one record, and no longer
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
@@ -22,13 +22,15 @@ from numpy.typing import NDArray
 
 from dppl.errors import MeasurementError
 from dppl.kernel import persons, reading
+from dppl.kernel.mechanisms import ExponentialMechanism, Randomness
 from dppl.kernel.persons import WholePersons
-from dppl.kernel.queries import STEPS, Query, on_grid, shaped
+from dppl.kernel.privacy import Budget
+from dppl.kernel.queries import STEPS, OwnAnswer, Query, on_grid, shaped
 from dppl.kernel.reading import Codes
 
 __all__ = ["CONFIDENCE_BINS", "SCORE_EDGES", "TEMPERATURES", "Guesses", "Outcomes"]
 __all__ += ["BandOutcomes", "CalibrationSums", "ClassOutcomes", "Confusions", "FalseAlarms"]
-__all__ += ["ReliabilityBins", "ScoreHistogram", "Totals"]
+__all__ += ["Disagreements", "MostHits", "ReliabilityBins", "Rivals", "ScoreHistogram", "SignedHits", "Totals"]
 
 Float = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -101,6 +103,23 @@ class Outcomes:
     def right(self) -> NDArray[np.bool_]:
         """Whether the label of each record names the predicted class."""
         return np.asarray((self.codes >= 0) & (self.predicted == self.codes))
+
+    def total(self, query: Query, **released: Any) -> Int64:
+        """Return the value of a query of these outcomes."""
+        return query.exact(self, **query.checked(**released))  # type: ignore[arg-type]  # of outcomes, not of rows
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Rivals:
+    """Which of several classifiers are right about the same private test records."""
+
+    right: NDArray[np.bool_]  # shape (n_models, n)
+    weights: Int64  # shape (n,); as of `Outcomes`
+
+    @classmethod
+    def of(cls, each: Sequence[Outcomes]) -> Self:
+        """Put the outcomes of classifiers of the same classes side by side."""
+        return cls(np.stack([one.right for one in each]), each[0].weights)
 
     def total(self, query: Query, **released: Any) -> Int64:
         """Return the value of a query of these outcomes."""
@@ -281,6 +300,64 @@ class ScoreHistogram(OutcomeQuery):
         n_bins = len(SCORE_EDGES) + 1
         bins = np.searchsorted(SCORE_EDGES, held.scores, side="right")
         return counted(np.maximum(held.codes, 0) * n_bins + bins, held.weights, 2 * n_bins).reshape(2, n_bins)
+
+
+@dataclass(frozen=True)
+class SignedHits(OutcomeQuery):
+    """Records that only the first of two classifiers is right about, minus those that only the second is right about.
+
+    A record adds its weight, takes it away or does nothing: one number moves by 2¹⁶ at most. Two counts of right
+    answers would move together, by √2 times that.
+    """
+
+    words = "records that only the first model is right about, minus those that only the second is right about"
+
+    def exact(self, held: Rivals) -> Int64:  # type: ignore[override]
+        """Return it, shape (1,)."""
+        first, second = held.right
+        return np.array([held.weights[first].sum() - held.weights[second].sum()], np.int64)
+
+
+@dataclass(frozen=True)
+class Disagreements(OutcomeQuery):
+    """How many records exactly one of two classifiers is right about, and how many others: to one cell each."""
+
+    words = "records that exactly one of two models is right about, and others"
+
+    def exact(self, held: Rivals) -> Int64:  # type: ignore[override]
+        """Return them, shape (2,)."""
+        first, second = held.right
+        return counted(np.where(first == second, 1, 0), held.weights, 2)
+
+
+@dataclass(frozen=True)
+class MostHits(OwnAnswer):
+    """Which of several classifiers is right most often, by the exponential mechanism.
+
+    The utility of a classifier is the weight of all records that it is right about. A record that is added raises each
+    utility by its weight or not at all: all in one direction, by 2¹⁶ at most, and so do all records of a person.
+    """
+
+    n_models: int
+    squared_norm = Fraction(STEPS**2)
+    unit = float(STEPS)
+    whole_persons = True
+    repeats = False
+    selects = True
+
+    @property
+    def statistic(self) -> str:
+        """With their number."""
+        return f"which of {self.n_models} models is right most often, in steps of 1/{STEPS}"
+
+    def mechanism(self, budget: Budget, times: int, relation: str) -> ExponentialMechanism:
+        """Return the selection that the budget allows."""
+        return ExponentialMechanism.within(budget, STEPS, adjacency=relation)
+
+    def answer(self, mechanism: Any, records: Rivals, source: Randomness) -> Int64:
+        """Return the position of one model, shape (1,)."""
+        selected: Int64 = mechanism.select(records.right.astype(np.int64) @ records.weights, source)
+        return selected
 
 
 def counted(cells: NDArray[np.integer[Any]], weights: Int64, n_cells: int) -> Int64:
