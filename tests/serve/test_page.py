@@ -257,7 +257,7 @@ def test_a_screen_reader_hears_the_prediction_and_names(visited, animals):
         page.get_by_label("Text").fill("abc")
         page.get_by_role("button", name="Predict").click()
         shows(page, "#label", "cat")
-        assert re.fullmatch(r"cat\s+Probability \d+\.\d%", page.get_by_role("status").inner_text())
+        assert re.fullmatch(r"cat\s+Probability \d+\.\d\s%", page.get_by_role("status").inner_text())
         for name in ("Prediction", "What is guaranteed"):
             assert page.get_by_role("region", name=name).count() == 1
         for table in page.locator("table").all():

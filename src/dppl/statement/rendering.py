@@ -12,6 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup, escape
 
 _MARKS = re.compile(r"([\\`*_\[\]|~])")
+# Spaces at which no line of a page ends: between a number and its unit, and around what it is equal to.
+_WITHIN = re.compile(r"(?<=\d) (?=%|grid |records?\b|steps?\b)|(?<=\w) (?== [\d.])|(?<==) (?=[\d.])")
 _LETTERS = 60  # of a name on a page
 _MATRIX = 20  # classes in the confusion matrix
 _DECADES = 4  # of the logarithmic scale of false alarms
@@ -19,7 +21,8 @@ _DECADES = 4  # of the logarithmic scale of false alarms
 
 def rendered(template: str, **values: Any) -> str:
     """Fill a template; text is escaped in .html, and in .md where the filter ``md`` is used."""
-    return _environment().get_template(template).render(**values)
+    text = _environment().get_template(template).render(**values)
+    return _WITHIN.sub("\N{NO-BREAK SPACE}", text) if template.endswith(".html") else text
 
 
 @cache

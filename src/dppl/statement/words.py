@@ -100,7 +100,7 @@ def noise(release: Release) -> list[str]:
     """Return the parameters of the noise, lengths with their unit, such as "noise_std = 2.5 records"."""
     # A file orders parameters by name; here share_2 comes before share_10.
     named = sorted(release.parameters.items(), key=lambda item: re.sub(r"\d+", lambda n: n[0].zfill(9), item[0]))
-    texts = [(name, f"{value:.6g}") for name, value in named]
+    texts = [(name, f"{value:.6g}".replace("e+0", "e+").replace("e-0", "e-")) for name, value in named]
     return [f"{name} = {_with_unit(release, text) if name.endswith('noise_std') else text}" for name, text in texts]
 
 
