@@ -21,7 +21,7 @@ BUDGET = {
     "planning": 468,
     "prototypes": 1082,
     "serve": 858,
-    "statement": 952,
+    "statement": 956,
     "training": 803,
 }
 

@@ -217,7 +217,7 @@ def test_descriptions_that_do_not_fit_together_are_refused(tmp_path, damage):
     description = describe(path)
     damage(description)
     save_file({"prototypes": model.prototypes_}, path, {"dppl": json.dumps(description)})
-    with pytest.raises(ModelFileError, match="is not a complete dppl model|holds a os.system, which is no method"):
+    with pytest.raises(ModelFileError, match=r"is not a complete dppl model|holds a os\.system, which is no method"):
         dppl.load(path)
 
 

@@ -39,10 +39,9 @@ def converting(promise: str, hint: str = "write it again") -> Iterator[None]:
         raise InputError(f"{promise}; there is no such file or folder; check the path") from None
     except PermissionError:
         raise InputError(f"{promise}; there is no permission to read it; {hint}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{promise}; got bytes that are not UTF-8; {hint}") from None
     except Exception as error:  # a damaged file may raise anything, and its text may quote what could not be read
-        raise InputError(f"{promise}; got {type(error).__name__}; {hint}") from None
+        what = "bytes that are not UTF-8" if isinstance(error, UnicodeDecodeError) else type(error).__name__
+        raise InputError(f"{promise}; got {what}; {hint}") from None
 
 
 def listed(names: Iterable[str]) -> str:

@@ -108,7 +108,6 @@ def _does(description: Mapping[str, Any], item: str) -> str:
     """Say in a few sentences what the model does, and how."""
     entry = BY_NAME.get(description["estimator"])
     method = description["estimator"] if entry is None or entry.label is None else entry.label
-    # What the encoder is made of is among the facts.
     named = description["encoder"]
     encoder = "not named in the file" if named is None else uri_of(named) or in_short(named)
     if "lattice" not in description:  # a fine-tuned network, which takes images

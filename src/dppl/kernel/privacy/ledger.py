@@ -192,11 +192,9 @@ class Ledger:
                 check_name("dataset", dataset, names)
                 if budget is None:
                     rule = f"must be a data set of {self._engine.url.database}, which has {', '.join(names) or 'none'}"
-                    raise ParameterError(
-                        f"{rule}; got {dataset!r}; `dppl ledger create` opens an account for another.",
-                        parameter="dataset",
-                        suggestion=_validate.closest(dataset, names),
-                    )
+                    text = f"{rule}; got {dataset!r}; `dppl ledger create` opens an account for another."
+                    meant = _validate.closest(dataset, names)
+                    raise ParameterError(text, parameter="dataset", suggestion=meant)
                 if unit == "person" and adjacency == "replace-one":
                     raise ParameterError("for persons needs the adjacency add-remove.", parameter="unit")
                 account = _DATASETS.insert().values(
