@@ -6,12 +6,12 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1368,
+    ".": 1386,
     "audit": 695,
-    "cli": 2624,
+    "cli": 2630,
     "continual": 1072,
     "encoders": 1705,
-    "estimators": 1797,
+    "estimators": 1807,
     "evaluation": 1750,
     "export": 649,
     "finetune": 1780,
