@@ -69,6 +69,24 @@ def selection(quick):
     return [entry(name, found[name][1][1], "times a copy of the utilities", "lower")]
 
 
+def evaluation(quick):
+    """Time of a private evaluation beyond its predictions over that of counting hits and misses in NumPy."""
+    import numpy as np
+
+    from dppl import GaussianDP, evaluate
+    from dppl.evaluation import AlreadyPredicted
+    from measuring import entry, measure
+
+    n, n_classes = (20_000, 50) if quick else (1_000_000, 1_000)
+    rng, table = np.random.default_rng(0), AlreadyPredicted(range(n_classes))
+    y = rng.integers(n_classes, size=n)
+    predicted = np.where(rng.random(n) < 0.8, y, rng.integers(n_classes, size=n))
+    name = f"evaluation of {n} predictions of {n_classes} classes"
+    ours = {name: lambda: evaluate(table, predicted, y, GaussianDP(0.3))}
+    seconds, ratio = measure(ours, lambda: np.bincount(2 * y + (y == predicted)), 1 if quick else 5)[name]
+    return [entry(name, ratio[1], "times counts in NumPy", "lower", f"{seconds[1]:.2f} s")]
+
+
 def noise(quick):
     """Time of exact noise from the operating system over that of NumPy's."""
     from dppl.kernel.mechanisms import randomness
@@ -99,6 +117,7 @@ PARTS = {
     "int8": ("Kernels over the peak of a float32 product", int8_kernels, ("torch",)),
     "passes": ("Passes over a copy of what they read", passes, ()),
     "selection": ("Passes over a copy of what they read", selection, ()),
+    "evaluation": ("Passes over a copy of what they read", evaluation, ()),
     "noise": ("Exact noise over seeded noise", noise, ()),
     "memory": ("Memory over size", _named("memory", "over_size"), ()),
     "memory-file": ("Memory over size", _named("memory", "from_file"), ()),
