@@ -28,24 +28,22 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool 
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into.")
     part = path.with_name(f"{_beginning(path)}{secrets.token_hex(8)}.part")
     try:
-        with named(path):
-            descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if private else 0o666)
+        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if private else 0o666)
         with os.fdopen(descriptor, "wb") as file:
             yield file
-            with named(path):
-                file.flush()
-                # The bytes reach the disk before they take the name.
-                os.fsync(file.fileno())
-        with named(path):
-            # A link fails where the name is taken, and a replacement does not.
-            os.replace(part, path) if overwrite else os.link(part, path)
-            # Who may write into a folder but not read it, and who has no POSIX, cannot do more.
-            if os.name == "posix":
-                with contextlib.suppress(PermissionError), _opened(path.parent, os.O_RDONLY) as folder:
-                    os.fsync(folder)
+            file.flush()
+            # The bytes reach the disk before they take the name.
+            os.fsync(file.fileno())
+        # A link fails where the name is taken, and a replacement does not.
+        os.replace(part, path) if overwrite else os.link(part, path)
+        # Who may write into a folder but not read it, and who has no POSIX, cannot do more.
+        if os.name == "posix":
+            with contextlib.suppress(PermissionError), _opened(path.parent, os.O_RDONLY) as folder:
+                os.fsync(folder)
     except OSError as error:
-        if error.filename is None:  # a full disk
-            error.filename = os.fspath(path)
+        # A part is gone by now, and a full disk names nothing.
+        if error.filename is None or str(error.filename) == str(part):
+            error.filename, error.filename2 = os.fspath(path), None
         raise
     finally:
         with contextlib.suppress(OSError):

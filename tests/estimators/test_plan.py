@@ -127,14 +127,14 @@ def words(mechanism):
 
 def plan_of(monkeypatch, estimator, *data, **given):
     """Return the plan by which a fit without one releases."""
-    used, whole = [], EmbeddingClassifier._learn
+    used, whole = [], EmbeddingClassifier._settle
 
-    def learn(self, plan, *others):
+    def settle(self, plan, *others):
         used.append(plan)
         return whole(self, plan, *others)
 
     with monkeypatch.context() as patch:
-        patch.setattr(EmbeddingClassifier, "_learn", learn)
+        patch.setattr(EmbeddingClassifier, "_settle", settle)
         estimator.fit(*data, **given)
     (plan,) = used
     return plan

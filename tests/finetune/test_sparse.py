@@ -316,7 +316,7 @@ def test_the_file_holds_the_trained_weights_only(torch, net, labelled, tmp_path)
         assert (one == other).all()
     assert (again.predict(labelled[0]) == model.predict(labelled[0])).all()
     assert again.guarantee_.to_dict() == model.guarantee_.to_dict()
-    with pytest.raises(FileExistsError, match="replace it with overwrite=True"):
+    with pytest.raises(FileExistsError, match="overwrite it with overwrite=True"):
         model.save(path)
     with pytest.raises(ParameterError, match="module must be the public network"):
         SparseFinetuner.load(path, None)

@@ -418,7 +418,7 @@ def test_lattice_rows_are_those_of_a_fit_and_keep_the_other_columns(pair):
     table, rows = map(read_table, pair)
     np.testing.assert_array_equal(rows.to_array(), Lattice(6).transform(table.to_array()))
     assert (rows.dtype, rows.ids, rows.y.tolist()) == (np.int8, table.ids, table.y.tolist())
-    assert rows.metadata == {"encoder": "e", LATTICE: Lattice(6).name()}
+    assert rows.metadata == {"encoder": "e", LATTICE: Lattice(6).name}
     assert pq.read_schema(pair[1]).field("x").type == pa.binary(6)
     second = pair[1].with_name("again.parquet")
     convert_table(pair[1], second)
@@ -436,8 +436,8 @@ def test_the_name_of_a_lattice_tells_every_map_apart():
         Lattice(6, center=center),
         Lattice(6, center=np.nextafter(center, 1)),
     ]
-    assert len({lattice.name() for lattice in others}) == len(others)
-    assert Lattice(6, center=center).name() == Lattice(6, center=center.tolist()).name()
+    assert len({lattice.name for lattice in others}) == len(others)
+    assert Lattice(6, center=center).name == Lattice(6, center=center.tolist()).name
 
 
 OTHERS = {
@@ -478,7 +478,7 @@ def test_rows_of_a_lattice_that_does_more_than_normalise_are_refused_and_nothing
         if model is dppl.MeanPrototypes
         else {}
     )
-    given[role] = EmbeddingTable.of(rows, metadata={LATTICE: lattice.name()})
+    given[role] = EmbeddingTable.of(rows, metadata={LATTICE: lattice.name})
     with pytest.raises(InputError, match=f"{role} must hold embeddings.* Use the table that they were made from"):
         model(dppl.ZCDP(0.5), [0, 1, 2], public=PublicData(given["public.rows"]), **own).fit(
             given["X"], rng.integers(0, 3, 60), ledger=ledger
@@ -510,7 +510,7 @@ def test_bytes_that_were_changed_keep_the_bound_on_norms(folder, pair):
     wrong = pa.array([b"\x80" * 6, b"\x7f" * 6, None] * 20, pa.binary(6))
     pq.write_table(table.set_column(table.schema.get_field_index("x"), "x", wrong), folder / "w.parquet")
     rows = read_table(folder / "w.parquet")
-    assert rows.metadata[LATTICE] == Lattice(6).name()
+    assert rows.metadata[LATTICE] == Lattice(6).name
     (mapped,) = Lattice(6).blocks(rows, 100)
     squares = np.square(mapped.astype(int)).sum(axis=1)
     assert (squares <= Lattice(6).squared_norm).all()
@@ -531,7 +531,7 @@ def test_shards_of_two_lattices_are_no_table(folder, pair):
     both = folder / "both"
     both.mkdir()
     pq.write_table(table, both / "s_0.parquet")
-    metadata = {LATTICE: Lattice(6, rotation=1).name(), "encoder": "e"}
+    metadata = {LATTICE: Lattice(6, rotation=1).name, "encoder": "e"}
     pq.write_table(table.replace_schema_metadata(metadata), both / "s_1.parquet")
     with pytest.raises(InputError, match="all shards must have the same columns and types"):
         read_table(both)

@@ -174,7 +174,9 @@ class Kind:
 
     def make(self, budget=None, classes=CLASSES, **more):
         """Return an estimator; its seed is 0 unless `more` has another."""
-        options = self.recipe.options | ({"adjacency": self.adjacency} if "adjacency" in self.entry.parameters else {})
+        options = self.recipe.options | (
+            {"adjacency": self.adjacency} if "adjacency" in self.entry.load()._get_param_names() else {}
+        )
         budget = self.recipe.budget if budget is None else budget
         return self.cls(budget, classes, **({"random_state": 0, "public": self.public_data(classes)} | options | more))
 
@@ -239,7 +241,7 @@ class Table:
 
 def lattice_table(rows):
     """Return int8 rows as a table that says they are those of the lattice, as `dppl table --lattice` does."""
-    return EmbeddingTable.of(rows, metadata={LATTICE: Lattice(rows.shape[1]).name()})
+    return EmbeddingTable.of(rows, metadata={LATTICE: Lattice(rows.shape[1]).name})
 
 
 # Neighbours

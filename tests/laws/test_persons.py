@@ -44,7 +44,7 @@ REFUSED = [kind for kind in CHARGED if kind not in OF_PERSONS]
 MEAN = BY_NAME["MeanPrototypes add-remove"]
 
 
-SEVERAL = [kind for kind in OF_PERSONS if "max_classes_per_person" in kind.entry.parameters]
+SEVERAL = [kind for kind in OF_PERSONS if "max_classes_per_person" in kind.entry.load()._get_param_names()]
 SEVERAL_ROWS = [kind for kind in SEVERAL if kind not in WHOLE]
 
 

@@ -60,8 +60,8 @@ class WithExamples:
 def checked(kind):
     """Return an estimator with a generous budget, as the checks compare predictions with labels."""
     options = {name: value for name, value in kind.recipe.options.items() if name not in ("adjacency", "steps")}
-    options |= {"steps": 5 if kind.recipe.sampled else 10} if "steps" in kind.entry.parameters else {}
-    options |= {"adjacency": kind.adjacency} if "adjacency" in kind.entry.parameters else {}
+    options |= {"steps": 5 if kind.recipe.sampled else 10} if "steps" in kind.entry.load()._get_param_names() else {}
+    options |= {"adjacency": kind.adjacency} if "adjacency" in kind.entry.load()._get_param_names() else {}
     cls = kind.cls
     mixins = ((True, WithClasses), (kind.recipe.public, WithPublicRows), (kind.entry.name == "AdaMix", WithExamples))
     for given, mixin in mixins:

@@ -87,7 +87,7 @@ def clip_the_sum(patch):
 def clip_nothing(patch):
     """Residuals of norm √2 at most, on a grid meant for the clipping norm."""
 
-    def on_grid(values, norms, clip):
+    def on_grid(values, norms, clip, *_):
         return np.trunc(values.astype(np.float64) * residuals.RESOLUTION / clip)
 
     patch.setattr(residuals, "_on_grid", on_grid)
@@ -168,7 +168,9 @@ def take_probabilities_whole(patch):
         return p, np.linalg.norm(p, axis=0)
 
     patch.setattr(residuals, "_residuals", probabilities)
-    patch.setattr(residuals, "_on_grid", lambda p, norms, clip: np.trunc(p.astype(float) * residuals.RESOLUTION / clip))
+    patch.setattr(
+        residuals, "_on_grid", lambda p, norms, clip, _: np.trunc(p.astype(float) * residuals.RESOLUTION / clip)
+    )
 
 
 def balance_by_true_counts(patch):

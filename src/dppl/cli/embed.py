@@ -11,9 +11,8 @@ import typer
 
 from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import Device, Labels, Persons, Records, parse_pairs
+from dppl.cli._groups import Device, Labels, Persons, Records, labels_hint, parse_pairs
 from dppl.cli._output import console, printable, table_of
-from dppl.cli._paths import labels_hint
 from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
 

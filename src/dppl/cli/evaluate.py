@@ -7,9 +7,8 @@ from typing import Any
 import typer
 
 from dppl._progress import progress
-from dppl.cli._groups import Labels, Persons, read_ids
+from dppl.cli._groups import Labels, Persons, labels_hint, load_model, read_ids, read_rows_for, require_labels
 from dppl.cli._output import console, note, print_facts, print_json, printable, table_of
-from dppl.cli._paths import labels_hint, load_model, read_rows_for, require_labels
 from dppl.cli._request import flag, request
 from dppl.cli.predict import OnModel
 from dppl.errors import InputError

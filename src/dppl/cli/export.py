@@ -8,8 +8,8 @@ from typing import Any
 import typer
 
 from dppl import _validate
+from dppl.cli._groups import check_output, load_model
 from dppl.cli._output import note, printable
-from dppl.cli._paths import check_output, load_model
 from dppl.cli._request import argument, flag, option, request
 from dppl.cli.predict import is_network
 from dppl.errors import ParameterError

@@ -104,7 +104,8 @@ class Finetune(Training, Device):
         code = " --encoder URI, which names the network" if is_code(self.network) else ""
         what = f"SparseFinetuner: {len(model.classes_)} classes, trained {', '.join(model.train)}."
         print_model(model.guarantee_, self.out, what, code)
-        print_charge(self.ledger, account["ledger"], model.guarantee_)
+        if model.guarantee_.ledger_entry is not None:
+            print_charge(str(self.ledger), account["ledger"], model.guarantee_)
         print_skipped(report)
 
 

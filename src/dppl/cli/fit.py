@@ -10,9 +10,8 @@ import typer
 
 from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import Fitting, Method, Persons, Where, read_ids
+from dppl.cli._groups import Fitting, Method, Persons, Where, check_output, read_ids, refuse_private, require_labels
 from dppl.cli._output import note, print_model
-from dppl.cli._paths import check_output, refuse_private, require_labels
 from dppl.cli._request import argument, option, request
 from dppl.cli.ledger import print_charge
 from dppl.errors import InputError
@@ -66,7 +65,6 @@ class Fit(Fitting, Persons, Method, Where):
                 )
         account = self.account()
         from dppl.estimators import PublicData
-        from dppl.training.workflow import save
 
         public = PublicData(
             None if self.public is None else io.read_table(self.public, x=x, y=None),
@@ -84,9 +82,10 @@ class Fit(Fitting, Persons, Method, Where):
         note(budget.weakness)
         with progress("fitting"):
             model.fit(private, require_labels(private, table), groups=ids, **account)
-        save(model, self.out, overwrite=self.force)
+        model.save(self.out, overwrite=self.force)
         print_model(model.guarantee_, self.out, summary(model))
-        print_charge(self.ledger, account["ledger"], model.guarantee_)
+        if model.guarantee_.ledger_entry is not None:
+            print_charge(str(self.ledger), account["ledger"], model.guarantee_)
         # The same words whatever the records are, and whatever their table is called.
         typer.echo(
             "Before you rely on it, the owner of the records should see how many it used: dppl check TABLE --classes "

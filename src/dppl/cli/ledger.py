@@ -103,10 +103,8 @@ class Show:
 COMMANDS = (Create, Show)
 
 
-def print_charge(file: str | None, account: Ledger | None, guarantee: Guarantee) -> None:
-    """Say what paid for a fit, and what is left there; nothing if nothing was charged."""
-    if file is None or account is None or guarantee.ledger_entry is None:
-        return
+def print_charge(file: str, account: Ledger, guarantee: Guarantee) -> None:
+    """Say what paid for a fit, and what is left there."""
     from dppl.statement.words import figures
 
     book = account.to_dict()

@@ -57,7 +57,9 @@ class _Commands(Commands):
     """The group of commands, with our own way to fail instead of typer's."""
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:
-        """Run the command line `args` and exit."""
+        """Run the command line `args`, or what was typed, and exit."""
+        if args is None:
+            _prepare_process()
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         code = 0
         try:
@@ -177,8 +179,8 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Show the vers
         raise typer.Exit
 
 
-def run() -> None:
-    """Entry point of the command `dppl`."""
+def _prepare_process() -> None:
+    """End at a signal by way of what cleans up, and write in a fixed encoding."""
     for number in _ENDS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
@@ -187,4 +189,6 @@ def run() -> None:
         # escape is better than a crash.
         encoding = None if stream.isatty() else "utf-8"
         stream.reconfigure(encoding=encoding, errors="backslashreplace")  # type: ignore[union-attr]
-    app()
+
+
+run = app  # the entry point of the command `dppl`

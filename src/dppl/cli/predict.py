@@ -15,9 +15,8 @@ import typer
 
 from dppl import _validate, io
 from dppl._progress import progress
-from dppl.cli._groups import Device, Records, Where
+from dppl.cli._groups import Device, Records, Where, check_output, load_model, read_rows_for
 from dppl.cli._output import note, printable
-from dppl.cli._paths import check_output, load_model, read_rows_for
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import DpplError, InputError, ParameterError
 

@@ -12,9 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 
 from dppl import _validate, io
-from dppl.cli._groups import parse_pairs
+from dppl.cli._groups import check_output, parse_pairs
 from dppl.cli._output import console, note, print_facts, print_json, printable, table_of
-from dppl.cli._paths import check_output
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 

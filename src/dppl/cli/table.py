@@ -8,9 +8,8 @@ from typing import Any
 import typer
 
 from dppl import io
-from dppl.cli._groups import parse_pairs
+from dppl.cli._groups import check_output, parse_pairs
 from dppl.cli._output import print_facts, printable
-from dppl.cli._paths import check_output
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 

@@ -13,9 +13,18 @@ import typer
 
 from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import Device, Fitting, Method, Persons, Records
+from dppl.cli._groups import (
+    Device,
+    Fitting,
+    Method,
+    Persons,
+    Records,
+    check_output,
+    labels_hint,
+    overlaps,
+    refuse_private,
+)
 from dppl.cli._output import note, print_model, printable
-from dppl.cli._paths import check_output, labels_hint, overlaps, refuse_private
 from dppl.cli._request import argument, option, request
 from dppl.cli.embed import load_encoder, resumable
 from dppl.cli.fit import summary
@@ -148,7 +157,8 @@ class Train(Training, Persons, Method, Device):
         # Printed when all is done: whoever reads a pipe may go away before.
         code = " --encoder URI, as here" if is_code(self.encoder) else ""
         print_model(estimator.guarantee_, self.out, summary(estimator), code)
-        print_charge(self.ledger, account["ledger"], estimator.guarantee_)
+        if estimator.guarantee_.ledger_entry is not None:
+            print_charge(str(self.ledger), account["ledger"], estimator.guarantee_)
         if how == "auto" and takes_examples(estimator) and encoder.modality == "text" and examples is None:
             typer.echo("The classes are not described, since some names are not words; see --descriptions.")
         print_skipped(report)

@@ -177,8 +177,10 @@ class EmbeddingClassifier(ReleasedClassifier):
                             whole_persons=self.whole_persons,
                             stream=state,
                         )
+                    self._settle(plan, facts, guarantee)
                     with Measure(plan.measurements, records, task.seed(self.random_state)) as measure:
-                        self._learn(plan, facts, guarantee, measure)
+                        self.learn(measure, plan.setting)
+                    self._complete(plan.setting)
                     if state is not None:
                         state.write(self)
                 if ledger is not None and entry is not None:
@@ -188,8 +190,8 @@ class EmbeddingClassifier(ReleasedClassifier):
             raise
         return self
 
-    def _learn(self, plan: Plan, facts: dict[str, Any], guarantee: Guarantee, measure: Measure) -> None:
-        """Set all that a fitted model has: public facts, what the plan says, and what is learned from noisy answers."""
+    def _settle(self, plan: Plan, facts: dict[str, Any], guarantee: Guarantee) -> None:
+        """Set what a fitted model has before it has learned: public facts, and what the plan says."""
         self.__dict__ |= facts
         self.n_features_in_ = plan.setting.n_features
         self.classes_, self.lattice_, self.guarantee_ = plan.setting.classes, plan.setting.lattice, guarantee
@@ -197,8 +199,6 @@ class EmbeddingClassifier(ReleasedClassifier):
         self.examples_ = None if examples is None else examples.kept(plan.setting.n_classes)
         # What the model file will say; parameters that are set after the fit have no part in it.
         self._fitted_with = dict(plan.parameters)
-        self.learn(measure, plan.setting)
-        self._complete(plan.setting)
 
     def _complete(self, setting: Setting) -> None:
         """Check and complete what `learn` set."""
@@ -222,7 +222,7 @@ class EmbeddingClassifier(ReleasedClassifier):
             raise ParameterError(f"{what} Leave it out, or use SoftmaxPrototypes.")
         task = task or Task(None, np.arange(len(classes)))
         lattice = self._lattice(n_features, public.rows) if task.earlier is None else task.earlier.lattice_
-        setting = Setting(n_features, classes, lattice, public, task)
+        setting = Setting(n_features, classes, lattice, public, task, len(classes))
         setting = replace(setting, prepared=self.prepare(setting))
         declared = self.measurements(setting)
         if not isinstance(declared, dict) or not all(isinstance(one, Measurement) for one in declared.values()):

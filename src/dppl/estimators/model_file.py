@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save as to_safetensors
+from sklearn.utils.validation import check_is_fitted
 
 from dppl._metadata import checked_columns
 from dppl._version import __version__
@@ -41,8 +42,9 @@ class Misfit(ValueError):
     """Two parts of a description contradict each other; the message is for the reader."""
 
 
-def to_bytes(model: EmbeddingClassifier) -> bytes:
-    """Return the content of the model file; equal models give equal bytes."""
+def to_bytes(model: Any) -> bytes:
+    """Return the content of the model file that `save` writes; equal models give equal bytes."""
+    check_is_fitted(model, model._RELEASED)
     lattice = model.lattice_
     tensors = model._tensors()
     if lattice.center is not None:

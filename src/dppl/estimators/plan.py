@@ -69,12 +69,8 @@ class Setting:
     lattice: Lattice  # the map from embeddings to integer rows
     public: PublicValues  # public rows, and public examples of the classes
     task: Task  # what it starts from, and the classes that it may hold
+    n_classes: int  # length of the list of classes
     prepared: Any = None  # what the method's `prepare` made of these
-
-    @property
-    def n_classes(self) -> int:
-        """Length of the list of classes."""
-        return len(self.classes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

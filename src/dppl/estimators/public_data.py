@@ -176,7 +176,7 @@ def _check_texts(texts: Sequence[Any]) -> None:
 def check_lattice(X: Any, n_features: int, name: str) -> None:
     """Refuse a table of lattice rows that a centre, pooling or rotation keeps from being directions of embeddings."""
     given = stated(X, LATTICE)
-    if given is not None and given != (plain := Lattice(n_features).name()):
+    if given is not None and given != (plain := Lattice(n_features).name):
         raise InputError(
             f"{name} must hold embeddings, or lattice rows of the map {plain}; its table holds lattice rows of the map "
             f"{given[:_LONGEST_SHOWN]}. Use the table that they were made from."

@@ -37,13 +37,6 @@ class Entry:
         kind: type[EmbeddingClassifier] = getattr(importlib.import_module(self.module), self.name)
         return kind
 
-    @property
-    def parameters(self) -> list[str]:
-        """Names of its parameters, and of the options of those that are groups."""
-        from dppl.estimators.parameters import with_options  # which NumPy comes with
-
-        return with_options(self.load()._get_param_names())
-
 
 _BOTH = ("add-remove", "replace-one")
 _GRADIENTS = "noisy gradients; uses public rows if there are any"
@@ -96,13 +89,15 @@ def method_for(budget: Budget, adjacency: Adjacency = "add-remove") -> str:
 
 def estimator_of(method: str, budget: Budget, classes: Any, /, **options: Any) -> EmbeddingClassifier:
     """Return an unfitted estimator by the name of its method, or the default one for ``"auto"``."""
+    from dppl.estimators.parameters import with_options  # which NumPy comes with
+
     _validate.one_of(("auto", *BY_METHOD), method=method)
     if method == "auto":
         method = method_for(budget, options.get("adjacency", "add-remove"))
-    entry = BY_METHOD[method]
-    known = sorted(set(entry.parameters) - {"budget", "classes", "public", "random_state"})
+    kind = BY_METHOD[method].load()
+    known = set(with_options(kind._get_param_names())) - {"budget", "classes"}
     for name in options:
-        if name not in (*known, "public", "random_state"):
-            listed = ", ".join(known)
-            raise ParameterError(f"must be parameters of {entry.name}: {listed}; got {name!r}.", parameter="options")
-    return entry.load()(budget, classes).set_params(**options)
+        if name not in known:
+            listed = ", ".join(sorted(known - {"public", "random_state"}))
+            raise ParameterError(f"must be parameters of {kind.__name__}: {listed}; got {name!r}.", parameter="options")
+    return kind(budget, classes).set_params(**options)

@@ -41,6 +41,8 @@ _UNUSABLE = "X has rows without a direction (NaN, infinity, only zeros)"
 class Reported:
     """Mixin of classifiers that write themselves to a file, and say what they promise by it."""
 
+    guarantee_: Guarantee
+
     def to_bytes(self) -> bytes:
         """Return the content of the model file that `save` writes."""
         raise NotImplementedError
@@ -63,9 +65,13 @@ class Reported:
         """
         try:
             write_atomically(path, self.to_bytes(), overwrite=overwrite)
-        except FileExistsError:
-            name = os.fspath(path)
-            raise FileExistsError(f"{name} exists; choose another name, or overwrite it with overwrite=True.") from None
+        except OSError as error:
+            if isinstance(error, FileExistsError):
+                what = f"{os.fspath(path)} exists; choose another name, or overwrite it with overwrite=True."
+                error = FileExistsError(what)
+            if self.guarantee_.ledger_entry is not None:
+                error.add_note(f"The ledger keeps the charge: {self.guarantee_.ledger_entry}.")
+            raise error from None
 
     def report(self, *, results: Any = None, ledger: Any = None, public: Any = None, by: str | None = None) -> Any:
         """Return the report of the released model, which notebooks show: what it does and promises, how to check it.
@@ -194,10 +200,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         truth = reading.class_codes(reading.as_labels(y, scores), self.classes_, "ignore")
         return float(np.average(scores.argmax(axis=1) == truth, weights=sample_weight))
 
-    def to_bytes(self) -> bytes:
-        """Return the content of the model file that `save` writes."""
-        check_is_fitted(self, self._RELEASED)
-        return model_file.to_bytes(self)
+    to_bytes = model_file.to_bytes
 
     @abstractmethod
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:

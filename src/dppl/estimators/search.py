@@ -178,7 +178,9 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
             def learn(number: int, measure: Measure) -> EmbeddingClassifier:
                 fitted: EmbeddingClassifier = clone(models[number])
-                fitted._learn(plans[number], facts, guarantee, measure)
+                fitted._settle(plans[number], facts, guarantee)
+                fitted.learn(measure, plans[number].setting)
+                fitted._complete(plans[number].setting)
                 return fitted
 
             # The number of runs is secret, so nobody sees when one of them ends.

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from dppl._files import write_atomically
 from dppl._version import __version__
 from dppl.encoders.frozen import tensors_digest
 from dppl.errors import InputError, ModelFileError
@@ -38,8 +37,8 @@ def module_digest(module: Any) -> str:
     return tensors_digest("", module.state_dict().items())
 
 
-def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Write a fitted model; see `SparseFinetuner.save`."""
+def to_bytes(model: SparseFinetuner) -> bytes:
+    """Return the content of the file of a fitted model; see `SparseFinetuner.save`."""
     from dppl.estimators.base import as_json  # here, because reading a model file needs no scikit-learn
 
     parameters = {name: as_json(getattr(model, name)) for name in ("head", *_NUMBERS)} | {
@@ -57,13 +56,7 @@ def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: boo
         "classes": model.classes_.tolist(),
         "guarantee": model.guarantee_.to_dict(),
     }
-    tensors = {"values": weights_of(model.module_, model.selection_)}
-    try:
-        write_atomically(path, files.to_bytes(_KEY, description, tensors), overwrite=overwrite)
-    except FileExistsError:
-        raise FileExistsError(
-            f"{os.fspath(path)} exists; save under another name, or replace it with overwrite=True."
-        ) from None
+    return files.to_bytes(_KEY, description, {"values": weights_of(model.module_, model.selection_)})
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:

@@ -282,14 +282,19 @@ class SparseFinetuner(Reported, NetworkClassifier):
             If `network` cannot be loaded or has other weights than `module`, or the file exists.
         """
         check_is_fitted(self, "module_")
-        if isinstance(self.train, Mapping):
-            raise ParameterError("must name parts of the module for a file; save module_.", parameter="train")
         if network is not None:
             network = network if isinstance(network, Network) else load_network(network, device="cpu")
             if model_file.module_digest(network.module) != model_file.module_digest(self.module):
                 raise InputError(f"{network.fingerprint.uri} has other weights than the public module of the fit.")
             self.encoder_ = network.fingerprint.text()
-        model_file.save(self, path, overwrite=overwrite)
+        super().save(path, overwrite=overwrite)
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the model file that `save` writes."""
+        check_is_fitted(self, "module_")
+        if isinstance(self.train, Mapping):
+            raise ParameterError("must name parts of the module for a file; save module_.", parameter="train")
+        return model_file.to_bytes(self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], module: Any) -> Self:

@@ -74,7 +74,7 @@ def train(
                 progress=progress,
             )
         model.encoder_ = network.fingerprint.text()
-        workflow.save(model, out, overwrite=overwrite)
+        model.save(out, overwrite=overwrite)
         write_atomically(workflow.report_of(out), left_out, overwrite=True, private=True)
 
 

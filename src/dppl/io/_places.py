@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -23,7 +23,8 @@ from dppl.io.labels import converting
 _URL = re.compile(r"(?P<outer>(?:.*::)?)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?P<rest>.*)", re.DOTALL)
 # What may be a name and a password: a colon before the first slash that no port follows.
 _SECRET = re.compile(r"[^/]*:(?![0-9]+(/|$))")
-_REACHABLE = "check the URL, the credentials and the network"
+# What to do where a place cannot be read.
+REACHABLE, READABLE = "check the URL, the credentials and the network", "check the path and its permissions"
 _HERE = fs.LocalFileSystem()
 
 
@@ -62,41 +63,22 @@ class Place:
     system: fs.FileSystem
     path: str
     shown: str
+    local: Path | None = field(init=False)  # the path on this machine, if it lies there
+    name: str = field(init=False)  # the last part of the path
+    suffix: str = field(init=False)  # in lower case
 
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return posixpath.basename(self.path)
-
-    @property
-    def suffix(self) -> str:
-        """The suffix in lower case."""
-        return PurePosixPath(self.path).suffix.lower()
-
-    @property
-    def local(self) -> Path | None:
-        """The path on this machine, if it lies there."""
-        return Path(self.path) if isinstance(self.system, fs.LocalFileSystem) else None
-
-    @property
-    def hint(self) -> str:
-        """What to do where it cannot be read."""
-        return _REACHABLE if self.local is None else "check the path and its permissions"
+    def __post_init__(self) -> None:
+        pure = PurePosixPath(self.path)
+        local = Path(self.path) if isinstance(self.system, fs.LocalFileSystem) else None
+        for name, value in (("local", local), ("name", pure.name), ("suffix", pure.suffix.lower())):
+            object.__setattr__(self, name, value)
 
     def __truediv__(self, name: str) -> Place:
         return Place(self.system, posixpath.join(self.path, name), posixpath.join(self.shown, name))
 
-    def info(self) -> fs.FileInfo:
-        """Return type and size of a file or folder, which must exist."""
-        with converting(f"{self} must be an existing file or folder", self.hint):
-            info = self.system.get_file_info(self.path)
-            if info.type == fs.FileType.NotFound:
-                raise FileNotFoundError
-            return info
-
     def files(self, suffix: str) -> list[Place]:
         """Return the files of a folder with a suffix, in natural order and without the hidden ones that tools leave."""
-        with converting(f"{self} must be a readable folder", self.hint):
+        with converting(f"{self} must be a readable folder", REACHABLE if self.local is None else READABLE):
             names = [info.base_name for info in self.system.get_file_info(fs.FileSelector(self.path))]
         places = [self / name for name in sorted(names, key=natural) if name and name[0] not in "._"]
         files = [place for place in places if place.suffix == suffix]
@@ -128,7 +110,7 @@ def open_place(path: str | os.PathLike[str]) -> Place:
         # Absolute: the process that reads it may have another working folder.
         return Place(_HERE, Path(os.path.abspath(shown)).as_posix() if shown else shown, shown)
     url = f"{match['outer']}{scheme}://{match['rest']}"
-    with converting(f"{shown} must be a URL that Arrow can open", _REACHABLE):
+    with converting(f"{shown} must be a URL that Arrow can open", REACHABLE):
         try:
             system, inside = fs.FileSystem.from_uri(url)
         except ImportError:

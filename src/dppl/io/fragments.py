@@ -16,7 +16,7 @@ from dppl._metadata import LATTICE
 from dppl.errors import InputError
 from dppl.io import parquet
 from dppl.io._places import Place
-from dppl.io.labels import PLAIN, Array, as_labels, converting, load_npy, type_name
+from dppl.io.labels import PLAIN, Array, as_labels, choose_column, converting, load_npy, type_name
 
 _BATCH_ROWS = 4096  # Parquet rows decoded at a time
 _CONVERTED = 1 << 22  # bytes of a map in another order that are converted at a time
@@ -114,37 +114,30 @@ class Fragment:
 
     def blocks(self, size: int) -> Iterator[Array]:
         """Yield its rows in blocks, as `EmbeddingTable.blocks` does."""
-        return rechunk(self.pieces(), size)
+        return rechunk([self], size)
 
     def pieces(self) -> Iterator[Array]:
-        """Yield rows as they are read, never more nor fewer than the file announced."""
+        """Yield its rows in C order and native bytes, never more nor fewer than the file announced."""
+        if self.place is None or self._suffix != ".parquet":
+            rows = np.asarray(self.held())
+            if (rows.shape, rows.dtype.newbyteorder("=")) != (self.shape, self.dtype):
+                raise self._changed()
+            # At once and as they lie there, or piece by piece where they do not lie so.
+            ready = rows.flags.c_contiguous and rows.dtype == self.dtype
+            step = max(1, len(rows) if ready else _CONVERTED // (self.width * self.dtype.itemsize))
+            for start in range(0, len(rows), step):
+                yield np.ascontiguousarray(rows[start : start + step], self.dtype)
+            return
         left = self.rows
-        for piece in self._read():
+        for batch in parquet.stream(self.place, _BATCH_ROWS, [self.column]):
             # Shapes were announced, and memory and sums rest on them.
-            left -= len(piece)
-            if left < 0:
-                break
-            yield piece
+            values = batch.column(0)
+            left -= len(values)
+            if left < 0 or _lengths(values) - {self.width}:
+                raise self._changed()
+            yield _parquet_rows(values, self.width, self.dtype)
         if left:
             raise self._changed()
-
-    def _read(self) -> Iterator[Array]:
-        """Yield the rows of the file in pieces of any size, in C order and native bytes."""
-        if self.place is not None and self._suffix == ".parquet":
-            for batch in parquet.stream(self.place, _BATCH_ROWS, [self.column]):
-                values = batch.column(0)
-                if _lengths(values) - {self.width}:
-                    raise self._changed()
-                yield _parquet_rows(values, self.width, self.dtype)
-            return
-        rows = np.asarray(self.held())
-        if (rows.shape, rows.dtype.newbyteorder("=")) != (self.shape, self.dtype):
-            raise self._changed()
-        # At once and as they lie there, or piece by piece where they do not lie so.
-        ready = rows.flags.c_contiguous and rows.dtype == self.dtype
-        step = max(1, len(rows) if ready else _CONVERTED // (self.width * self.dtype.itemsize))
-        for start in range(0, len(rows), step):
-            yield np.ascontiguousarray(rows[start : start + step], self.dtype)
 
     @property
     def is_held(self) -> bool:
@@ -219,9 +212,7 @@ def open_npz(place: Place) -> Iterator[Any]:
 def read_npz(place: Place, x: str, y: str | None) -> tuple[Array, Array | None]:
     """Read two arrays of an npz file: rows and labels."""
     with open_npz(place) as archive:
-        x_name, y_name = (
-            parquet.choose_column(archive.files, role, name, place) for role, name in (("x", x), ("y", y))
-        )
+        x_name, y_name = (choose_column(archive.files, role, name, place) for role, name in (("x", x), ("y", y)))
         rows = np.asarray(archive[x_name])
         labels = None if y_name is None else np.asarray(archive[y_name])
     check_rows(rows, f"{place}: array {x_name!r}")
@@ -242,7 +233,7 @@ def check_rows(rows: Array, name: str) -> None:
 
 def _parquet_fragment(file: Any, place: Place, x: str, metadata: Mapping[str, str]) -> Fragment:
     """Describe the rows of an open Parquet file; width 0 stands for one that the schema leaves open."""
-    name = str(parquet.choose_column(file.schema_arrow.names, "x", x, place))
+    name = str(choose_column(file.schema_arrow.names, "x", x, place))
     kind = file.schema_arrow.field(name).type
     if parquet.is_list(kind) and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         width = int(kind.list_size) if pa.types.is_fixed_size_list(kind) else 0
@@ -284,20 +275,20 @@ def _parquet_rows(values: Any, width: int, dtype: np.dtype[Any]) -> Array:
     return filled
 
 
-def rechunk(pieces: Iterable[Array], size: int) -> Iterator[Array]:
-    """Cut pieces of any length into blocks of exactly `size` rows, and a last one with the rest."""
+def rechunk(fragments: Iterable[Fragment], size: int) -> Iterator[Array]:
+    """Cut the rows of fragments into blocks of exactly `size` rows, and a last one with the rest."""
     _validate.positive_integer(size=size)
     held: list[Array] = []
     count = 0
-    for piece in pieces:
-        rest = piece
-        while len(rest):
-            part, rest = rest[: size - count], rest[size - count :]
-            held.append(part)
-            count += len(part)
-            if count == size:
-                # A block that lies in one piece is not copied.
-                yield held[0] if len(held) == 1 else np.concatenate(held)
-                held, count = [], 0
+    for fragment in fragments:
+        for rest in fragment.pieces():
+            while len(rest):
+                part, rest = rest[: size - count], rest[size - count :]
+                held.append(part)
+                count += len(part)
+                if count == size:
+                    # A block that lies in one piece is not copied.
+                    yield held[0] if len(held) == 1 else np.concatenate(held)
+                    held, count = [], 0
     if held:
         yield np.concatenate(held)

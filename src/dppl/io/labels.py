@@ -6,7 +6,7 @@ A label that fits no class never stops reading and is never named: whether one r
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ Array = npt.NDArray[Any]
 PLAIN = "write it again with NumPy, as numbers or strings and not as Python objects"
 _INT64 = np.iinfo(np.int64)
 _SUFFIXES = (".npy", ".txt")
+X_NAMES = ("X", "embedding", "embeddings")  # where there is no x
+_FALLBACKS = {"x": X_NAMES, "y": ("label", "labels")}
 _BYTE_ORDER_MARK = "\ufeff"
 # An integer as `str` writes it, so that text -> integer -> text changes nothing ("01" stays text).
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
@@ -47,6 +49,18 @@ def converting(promise: str, hint: str = "write it again") -> Iterator[None]:
 def listed(names: Iterable[str]) -> str:
     """Return names of columns as messages list them."""
     return ", ".join(map(repr, names)) or "none"
+
+
+def choose_column(names: Sequence[str], parameter: str, name: str | None, place: object) -> str | None:
+    """Choose the column of rows (`parameter` "x") or labels ("y", None without any); only default names have others."""
+    spare = _FALLBACKS[parameter] if name == parameter else ()
+    chosen = next((one for one in (name, *spare) if one in names), None)
+    if chosen is None and name not in (None, "y"):
+        text = f"must name an array or column of {place}; it has no {name!r}; there are {listed(names)}."
+        raise InputError(text, parameter=parameter)
+    if chosen is not None and names.count(chosen) > 1:
+        raise InputError(f"{place} must hold each column once; a name is repeated; rename the other columns")
+    return chosen
 
 
 def read_classes(path: AnyPath) -> Array:
@@ -79,12 +93,6 @@ def read_classes(path: AnyPath) -> Array:
     return np.array([int(name) for name in names] if whole else names)
 
 
-def as_array(values: npt.ArrayLike, name: str) -> Array:
-    """Return an array of values that a caller gave."""
-    with converting(f"{name} must be an array", "pass an ndarray, or lists of equal length"):
-        return np.asarray(values)
-
-
 def type_name(array: Array) -> str:
     """Return the name of an array's type, without the width of texts: that is the length of the longest value."""
     return {"S": "bytes", "U": "text", "V": "records"}.get(array.dtype.kind, array.dtype.name)
@@ -99,7 +107,8 @@ def load_npy(path: Path) -> Array:
 
 def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
     """Return labels as int64, unicode strings or, where one long text would widen all others, str objects."""
-    array = as_array(y, name)
+    with converting(f"{name} must be an array", "pass an ndarray, or lists of equal length"):
+        array = np.asarray(y)
     if array.ndim != 1:
         raise InputError(f"{name} must have one dimension; got {array.ndim}; pass one label for each row")
     if array.dtype.kind == "O" and all(isinstance(label, str) for label in array):

@@ -16,12 +16,10 @@ import pyarrow.parquet as pq
 
 from dppl.errors import InputError
 from dppl.io._places import Place, open_place
-from dppl.io.labels import Array, converting, listed
+from dppl.io.labels import Array, choose_column, converting, listed
 from dppl.io.records import CONTENTS, BadRecord, Columns, Record, Source, file_version, make_record, resolve_columns
 
 ID_KINDS = "integers, texts, bytes or floats"  # in messages; truth values are integers
-X_NAMES = ("X", "embedding", "embeddings")  # where there is no x
-_FALLBACKS = {"x": X_NAMES, "y": ("label", "labels")}
 _MISSING = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
 _LARGEST_INTEGER = int(np.iinfo(np.int64).max)
 # Bytes; makes Arrow read page after page instead of a whole row group at once. What comes over a network comes in
@@ -143,18 +141,6 @@ def check_column(
         there = f"{name!r} is none; there are {listed(schema.names)}" if kind is None else f"{name!r} holds {kind}"
         raise InputError(f"must name one column of {place} with {values}; {there}; name another.", parameter=parameter)
     return kind
-
-
-def choose_column(names: Sequence[str], parameter: str, name: str | None, place: Place) -> str | None:
-    """Choose the column of rows (`parameter` "x") or labels ("y", None without any); only default names have others."""
-    spare = _FALLBACKS[parameter] if name == parameter else ()
-    chosen = next((one for one in (name, *spare) if one in names), None)
-    if chosen is None and name not in (None, "y"):
-        text = f"must name an array or column of {place}; it has no {name!r}; there are {listed(names)}."
-        raise InputError(text, parameter=parameter)
-    if chosen is not None and names.count(chosen) > 1:
-        raise InputError(f"{place} must hold each column once; a name is repeated; rename the other columns")
-    return chosen
 
 
 class ParquetRecords(Source):

@@ -11,8 +11,9 @@ from dppl._metadata import LATTICE
 from dppl.errors import InputError, ParameterError
 from dppl.io._places import is_url, open_place
 from dppl.io.images import SUFFIXES, ImageFolder, ListedImages
+from dppl.io.labels import X_NAMES
 from dppl.io.lines import CsvTexts, Form, JsonTexts, TextLines
-from dppl.io.parquet import X_NAMES, ParquetRecords, is_list, open_parquet
+from dppl.io.parquet import ParquetRecords, is_list, open_parquet
 from dppl.io.records import Columns, Source
 
 KINDS = ("auto", "images", "csv", "jsonl", "parquet", "text")

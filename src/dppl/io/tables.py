@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import fs
 
 from dppl import _validate
 from dppl._fingerprint import same_encoder
 from dppl._metadata import LATTICE
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError
-from dppl.io._places import Place, open_place
+from dppl.io._places import REACHABLE, READABLE, Place, open_place
 from dppl.io.fragments import Fragment, check_rows, metadata_of, open_npz, read_outline, rechunk
 from dppl.io.labels import AnyPath, Array, converting, listed, read_label_file
 from dppl.io.parquet import ID_KINDS, check_column, decode_ids, id_type, open_parquet
@@ -98,6 +99,11 @@ class EmbeddingTable:
         return sum(one.rows for one in self._fragments), self._fragments[0].width
 
     @property
+    def held(self) -> Array | None:
+        """The rows as one array, if they are in memory."""
+        return self._fragments[0].array if len(self._fragments) == 1 else None
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """Type of every block, in native byte order."""
         return self._fragments[0].dtype
@@ -118,7 +124,7 @@ class EmbeddingTable:
         null is NaN throughout, or 0 throughout in an integer table. A file that is damaged or has changed, or lists of
         different lengths, raise `InputError`.
         """
-        return rechunk((piece for fragment in self._fragments for piece in fragment.pieces()), size)
+        return rechunk(self._fragments, size)
 
     def to_array(self) -> Array:
         """Return all rows: the memory map for a local npy file, an ndarray otherwise."""
@@ -215,7 +221,7 @@ def read_table(
     own_labels = np.concatenate(y_each) if y_each else None
     all_labels = own_labels if labels is None else read_label_file(labels)
     table = EmbeddingTable(tuple(fragments), all_labels, _shared(place, metadata))
-    if table.y is not None and len(table.y) != len(table):
+    if all_labels is not None and len(all_labels) != table.shape[0]:
         raise InputError(
             f"{labels or place}: every row must have one label; the numbers of rows and labels differ; "
             "check that both come from the same records, and that a label file has no header"
@@ -225,7 +231,10 @@ def read_table(
 
 def table_files(place: Place) -> list[Place]:
     """Return the files of a table in the order of its rows."""
-    info = place.info()
+    with converting(f"{place} must be an existing file or folder", REACHABLE if place.local is None else READABLE):
+        info = place.system.get_file_info(place.path)
+        if info.type == fs.FileType.NotFound:
+            raise FileNotFoundError
     if info.is_file:
         if place.suffix not in _SUFFIXES:
             raise InputError(f"path must end in {', '.join(_SUFFIXES)}; got {place.name!r}; convert the file")

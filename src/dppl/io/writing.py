@@ -19,7 +19,7 @@ from dppl._files import atomic_file
 from dppl._metadata import LATTICE, stated
 from dppl.errors import InputError, ParameterError
 from dppl.io.fragments import check_rows
-from dppl.io.labels import AnyPath, Array, as_array, as_labels, converting
+from dppl.io.labels import AnyPath, Array, as_labels, converting
 from dppl.io.parquet import is_list
 from dppl.io.tables import EmbeddingTable, read_table
 from dppl.kernel.lattice import Lattice
@@ -65,7 +65,8 @@ def write_table(
     suffix = target.suffix.lower()
     if suffix not in (".npz", ".parquet"):
         raise InputError(f"path must end in .npz, .parquet; got {target.name!r}; convert the file")
-    rows = as_array(X, "X")
+    with converting("X must be an array", "pass an ndarray, or lists of equal length"):
+        rows = np.asarray(X)
     check_rows(rows, "X")
     labels = None if y is None else as_labels(y)
     if labels is not None and len(labels) != len(rows):
@@ -126,7 +127,7 @@ def convert_table(
     # The lattice of the new rows takes the place of the old one's in the metadata.
     metadata = {key: text for key, text in table.metadata.items() if key != LATTICE}
     if form == LATTICE_ROWS:
-        metadata[LATTICE] = Lattice(table.shape[1]).name()
+        metadata[LATTICE] = Lattice(table.shape[1]).name
     table = replace(table, metadata=metadata)
     with atomic_file(target, overwrite=True, private=True) as file:
         _write(table, file, form, ids)

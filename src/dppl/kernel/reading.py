@@ -49,13 +49,16 @@ def checked_inputs(X: Any, y: Any) -> tuple[RowSource, NDArray[Any]]:
 
 
 def as_rows(X: Any, name: str = "X") -> RowSource:
-    """Return `X` as a two-dimensional array of real numbers, or as it is if it is a table that streams.
+    """Return `X` as a two-dimensional array of real numbers, or as it is if it is a table that is not in memory.
 
     Only an array, tensor or table of dtype int8 keeps it (and counts as lattice rows); lists and frames become float64.
     Torch tensors share memory with the array where NumPy can read it, and stream otherwise.
     """
     if isinstance(X, RowTable) and not isinstance(X, np.ndarray):
-        return X
+        held = getattr(X, "held", None)
+        if held is None:
+            return X
+        X = held
     from scipy.sparse import issparse  # here, and not above, as what comes of scikit-learn: tables need neither
 
     if issparse(X):

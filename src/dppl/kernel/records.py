@@ -87,7 +87,7 @@ class HeldRecords:
         if self._whole is not None:
             whole, mask = self._whole
             return _masked(whole.blocks(lattice), mask)
-        if self._mapped is None or self._mapped.lattice.name() != lattice.name():
+        if self._mapped is None or self._mapped.lattice.name != lattice.name:
             # A person's weight follows from the rows of one pass, so passes are compared.
             self._mapped = LatticeRows(lattice, self.rows, compared=self.persons is not None)
         return self._mapped

@@ -16,8 +16,8 @@ from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.queries import NumberOfRecords, SoftmaxGradients
 from dppl.kernel.reading import Codes
-from dppl.prototypes._softmax import ExampleClassifier
-from dppl.prototypes.probe import SIZE_PERCENT, GradientClassifier, measured_size
+from dppl.prototypes._softmax import SIZE_PERCENT, ExampleClassifier, measured_size
+from dppl.prototypes.probe import GradientClassifier
 
 Float = NDArray[np.float64]
 

@@ -14,7 +14,8 @@ from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.queries import LongResiduals, NumberOfRecords, SoftmaxGradients
-from dppl.prototypes.probe import SIZE_PERCENT, GradientClassifier, measured_size
+from dppl.prototypes._softmax import SIZE_PERCENT, measured_size
+from dppl.prototypes.probe import GradientClassifier
 
 # Percentage of mu² for all counts of long gradients, which only say whether the bound rises or falls.
 _LONGER_PERCENT = 1

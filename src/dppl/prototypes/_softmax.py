@@ -16,12 +16,15 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, softmax
 
 from dppl.estimators.parameters import ROTATION
+from dppl.kernel import Measure
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.lattice import rotate
 from dppl.kernel.reading import Codes
 
 Float = NDArray[np.float64]
 
+# Percentage of mu² for the number of records. It decides only the length of a step, so little is paid for it.
+SIZE_PERCENT = 1
 # With 12 to 30 gradients accuracy is the same within its error; fewer fit less at large budgets.
 STEPS = 16
 # While nothing is fitted, all residuals are longer, and a shorter clip loses signal and noise alike. Later residuals
@@ -109,6 +112,11 @@ class Frame:
         """Return the map to integer rows, which subtracts a `center` that is along the axes."""
         given = None if center is None else self.axes @ center
         return Lattice(len(self.axes), center=given, rotation=self.rotation)
+
+
+def measured_size(measure: Measure, n_classes: int) -> float:
+    """Ask for the number of records, and raise it to the width of its noise and to one record a class, to divide by."""
+    return max(float(measure("size")[0]), measure.noise_std("size"), float(n_classes))
 
 
 @dataclass(frozen=True, slots=True)

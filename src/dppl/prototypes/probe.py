@@ -18,9 +18,8 @@ from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.residuals import check_clip
 from dppl.kernel.queries import NumberOfRecords, SoftmaxGradients
+from dppl.prototypes._softmax import SIZE_PERCENT, measured_size
 
-# Percentage of mu² for the number of records. It decides only the length of a step, so little is paid for it.
-SIZE_PERCENT = 1
 # Where noise does not bound the default step, this is the step, in units of the number of classes.
 _LARGEST_STEP = 4.0
 
@@ -64,11 +63,6 @@ class GradientClassifier(Classifier):
             return self.learning_rate * n_classes
         noise = noise_std * math.sqrt(self.steps) * n_classes / n_records / (1 - self.momentum)
         return n_classes * min(_LARGEST_STEP, self._NOISE_OF_LOGIT / noise)
-
-
-def measured_size(measure: Measure, n_classes: int) -> float:
-    """Ask for the number of records, and raise it to the width of its noise and to one record a class, to divide by."""
-    return max(float(measure("size")[0]), measure.noise_std("size"), float(n_classes))
 
 
 @parameters

@@ -21,6 +21,7 @@ from dppl.kernel.queries import ClassCounts, Hits, NumberOfRecords, Shortfalls, 
 from dppl.prototypes._shared import unit_directions
 from dppl.prototypes._softmax import (
     CLIP,
+    SIZE_PERCENT,
     STEPS,
     Ascent,
     ClassSizes,
@@ -28,9 +29,9 @@ from dppl.prototypes._softmax import (
     Frame,
     GuidedAscent,
     intercepts,
+    measured_size,
     shrunken_mean,
 )
-from dppl.prototypes.probe import SIZE_PERCENT, measured_size
 
 Float = NDArray[np.float64]
 

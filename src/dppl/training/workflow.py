@@ -110,7 +110,7 @@ def train(
         rows.metadata.update(own_metadata)
         with watch(None):
             estimator.fit(rows, labels, groups=groups, ledger=ledger, partition=partition)
-        save(estimator, out, overwrite=overwrite)
+        estimator.save(out, overwrite=overwrite)
         write_atomically(report_of(out), left_out, overwrite=True, private=True)
 
 
@@ -192,16 +192,6 @@ def left_out_of(report: Path, table: EmbeddingTable, classes: NDArray[Any], usab
 def report_of(model: Path) -> Path:
     """Return where `train` lists the records that it skipped, for their owner only."""
     return model.with_name(f"{model.name}.private.jsonl")
-
-
-def save(model: EmbeddingClassifier, out: Path, *, overwrite: bool) -> None:
-    """Write a model; an error says whether its charge stays."""
-    try:
-        model.save(out, overwrite=overwrite)
-    except OSError as error:
-        if model.guarantee_.ledger_entry is not None:
-            error.add_note(f"The ledger keeps the charge: {model.guarantee_.ledger_entry}.")
-        raise
 
 
 @contextmanager

@@ -156,7 +156,7 @@ def test_a_record_changes_the_sum_by_its_own_part_and_no_more_than_stated(case):
 
 
 def test_the_neighbour_test_notices_residuals_that_are_not_clipped(monkeypatch):
-    def on_grid(values, norms, clip):
+    def on_grid(values, norms, clip, *_):
         return np.trunc(values * RESOLUTION / clip).astype(np.float64)
 
     monkeypatch.setattr(residuals, "_on_grid", on_grid)
@@ -234,7 +234,7 @@ def test_the_neighbour_test_notices_probabilities_in_place_of_shortfalls(monkeyp
         return columns, np.zeros(columns.shape[1], np.float32)
 
     monkeypatch.setattr(residuals, "_residuals", probabilities)
-    monkeypatch.setattr(residuals, "_on_grid", lambda p, _, clip: np.trunc(p.astype(float) * RESOLUTION / clip))
+    monkeypatch.setattr(residuals, "_on_grid", lambda p, _, clip, *__: np.trunc(p.astype(float) * RESOLUTION / clip))
     inner = test_a_record_changes_shortfalls_by_its_own_part_and_no_more_than_the_grid.hypothesis.inner_test
     with pytest.raises(AssertionError):
         inner((1, 1, 2, 1e6, 0.5, 0), 2**20)

@@ -9,7 +9,7 @@ from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.lattice import lattice as lattice_module
 from dppl.kernel.lattice.kernels import SimilarityClip, gram_matrices, utilities
 from dppl.kernel.lattice.residuals import SoftmaxGradient
-from dppl.kernel.lattice.threads import for_each_block, in_order, one_thread_each
+from dppl.kernel.lattice.threads import cut, in_order, one_thread_each
 
 
 def everything():
@@ -67,12 +67,12 @@ def test_rows_of_a_table_that_uses_its_memory_again_count_once(n, monkeypatch):
 def test_as_many_threads_work_as_are_allowed(n):
     seen, together = set(), threading.Barrier(n)
 
-    def fill(start, block):
+    def fill(item):
         seen.add(threading.get_ident())
         together.wait(timeout=30)  # breaks unless n are at work at once
 
     with threadpool_limits(n):
-        for_each_block(fill, iter_blocks(np.zeros((2 * n, 1)), 1))
+        list(in_order(fill, cut(iter_blocks(np.zeros((2 * n, 1)), 1))))
     assert len(seen) == n
 
 
@@ -132,12 +132,12 @@ def test_overlapping_work_leaves_blas_as_it_was():
 
 
 def test_an_error_of_a_block_is_passed_on_and_blas_is_as_before():
-    def fill(start, block):
+    def fill(item):
         raise ValueError("of a block")
 
     with threadpool_limits(2):
         with pytest.raises(ValueError, match="of a block"):
-            for_each_block(fill, [np.zeros(3)])
+            list(in_order(fill, cut([np.zeros(3)])))
         assert threads_of_blas() == 2
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dppl.kernel.lattice import int8
 from dppl.kernel.lattice.lattice import LARGEST, Int8, Lattice
 from dppl.kernel.lattice.stream import iter_blocks
-from dppl.kernel.lattice.threads import for_each_block
+from dppl.kernel.lattice.threads import cut, in_order
 
 Int64 = NDArray[np.int64]
 Codes = NDArray[np.intp]
@@ -66,7 +66,8 @@ def gram_matrices(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int
     """Return the Gram matrix Σ q·qᵀ of each class, exactly, shape (n_classes, dim, dim); blocks are of any length."""
     grams, lock = np.zeros((n_classes, dim, dim), np.int64), Lock()
 
-    def add(start: int, block: Int8) -> None:
+    def add(item: tuple[int, Int8]) -> None:
+        start, block = item
         part = codes[start : start + len(block)]
         for code in np.unique(part[part >= 0]):
             for few in iter_blocks(block[part == code], _GRAM_ROWS):
@@ -76,7 +77,8 @@ def gram_matrices(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int
                 with lock:
                     grams[code] += products
 
-    for_each_block(add, blocks)
+    for _ in in_order(add, cut(blocks)):
+        pass
     return grams
 
 
@@ -130,7 +132,13 @@ def each_utilities(
         score = _LinearScore(private, ends, lattice, clip)
     else:
         score = _ClippedScore(private, ends, clip, _accumulator(lattice, clip, private.size * n_public))
-    for_each_block(lambda start, block: visit(start, block, score(block)), public)
+
+    def scored(item: tuple[int, Int8]) -> None:
+        start, block = item
+        visit(start, block, score(block))
+
+    for _ in in_order(scored, cut(public)):
+        pass
 
 
 def _accumulator(lattice: Lattice, clip: SimilarityClip, multiplications: int) -> type[Any]:

@@ -78,6 +78,10 @@ class Lattice:
         self.dim = self.n_features // self.pool
         self.squared_norm = Fraction(LARGEST**2 * self.dim, 16)
         self.scale = LARGEST * math.sqrt(self.dim) / 4
+        # A text that two lattices share if they map every row alike.
+        digest = None if self.center is None else sha256(self.center.tobytes()).hexdigest()
+        described = {**self.to_dict(), "center": digest, "dim": self.dim, "squared_norm": str(self.squared_norm)}
+        self.name = json.dumps(described, sort_keys=True)
 
     def transform(self, X: ArrayLike, *, numbers: int = _BLOCK_NUMBERS) -> Int8:
         """Return the lattice rows of numbers, so many mapped at a time; int8 means lattice rows (see the class)."""
@@ -118,7 +122,7 @@ class Lattice:
         step = max(1, _BLOCK_NUMBERS // self.n_features)
         for start in range(0, len(rows), step):
             with np.errstate(all="ignore"):
-                out[start : start + step] = self._map(_as_float64(rows[start : start + step]))
+                out[start : start + step] = self._map(np.ascontiguousarray(rows[start : start + step], np.float64))
         return out
 
     def loses_much(self, X_public: RowSource) -> bool:
@@ -126,19 +130,14 @@ class Lattice:
         block = next(iter_blocks(X_public, _LOOK_AT_ROWS), np.empty((0, self.n_features)))
         if not len(block) or block.dtype == np.int8:
             return bool(len(block))
-        u = self._map(_as_float64(block))
+        with np.errstate(all="ignore"):
+            u = self._map(np.ascontiguousarray(block, np.float64))
         excess = np.maximum(np.abs(u) * self.scale - LARGEST, 0) / self.scale
         return bool(np.sum(excess**2) > _LOST_ENERGY * np.sum(u**2))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters except for `center`, JSON-ready."""
         return {"n_features": self.n_features, "pool": self.pool, "rotation": self.rotation}
-
-    def name(self) -> str:
-        """Return a text that two lattices share if they map every row alike; of `center` it holds the SHA-256."""
-        digest = None if self.center is None else sha256(self.center.tobytes()).hexdigest()
-        described = {**self.to_dict(), "center": digest, "dim": self.dim, "squared_norm": str(self.squared_norm)}
-        return json.dumps(described, sort_keys=True)
 
     def _checked(self, rows: NDArray[Any]) -> NDArray[Any]:
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
@@ -156,55 +155,40 @@ class Lattice:
         )  # 16 bits hold the square of -128 too
         wrong = (denominator * squares > numerator) | (rows.min(axis=1) < -LARGEST)
         if wrong.any():
-            rows[wrong] = round_within(_as_float64(rows[wrong]), self.squared_norm, LARGEST).astype(np.int8)
+            rows[wrong] = round_within(rows[wrong].astype(np.float64), self.squared_norm, LARGEST).astype(np.int8)
         return rows
 
     def _map(self, block: Float, spare: Float | None = None) -> Float:
-        u = _unit(block, spare)
-        if self.is_plain:
-            return u
-        empty = ~u.any(axis=1)
-        if self.center is not None:
-            u = u - self.center
-        if self.pool > 1:
-            u = u[:, : self.dim * self.pool].reshape(len(u), self.dim, self.pool).mean(axis=2)
-        u = _unit(u)
-        u[empty] = 0.0
+        """Return φ(x) of rows, zero where there is none; `spare`, two arrays of their shape, is overwritten."""
+        u, usable = block, np.ones(len(block), bool)
+        # Rows of norm 1, which are moved and made as long again. Numbers out of range belong to single rows.
+        with np.errstate(all="ignore"):
+            for is_moved in (False,) if self.is_plain else (False, True):
+                if is_moved and self.center is not None:
+                    u = u - self.center
+                if is_moved and self.pool > 1:
+                    u = u[:, : self.dim * self.pool].reshape(len(u), self.dim, self.pool).mean(axis=2)
+                largest = np.maximum(u.max(axis=1), -u.min(axis=1))  # NaN if a row holds any
+                usable &= np.isfinite(largest) & (largest > 0)
+                out, squares = np.empty((2, *u.shape)) if is_moved or spare is None else spare
+                # Dividing by the largest entry first keeps squares of huge and tiny rows in range.
+                np.divide(u, np.where(usable, largest, 1.0)[:, None], out=out)
+                out /= np.sqrt(np.square(out, out=squares).sum(axis=1, keepdims=True))
+                out[~usable] = 0.0
+                u = out
         return u if self.rotation is None else rotate(u, self.rotation)
 
 
 def usable_rows(source: RowSource) -> NDArray[np.bool_]:
     """Mark the rows that have a direction, each by itself: neither NaN nor infinity, nor only zeros."""
     step = max(1, _BLOCK_NUMBERS // source.shape[1])
-    usable = [np.empty(0, np.bool_)]
+    usable: list[Any] = [np.empty(0, np.bool_)]
     for block in iter_blocks(source, _READ_ROWS):
-        usable += [_largest(_as_float64(block[start : start + step]))[1] for start in range(0, len(block), step)]
+        for start in range(0, len(block), step):
+            with np.errstate(all="ignore"):  # signalling NaN and numbers beyond float64 must not warn
+                rows = np.ascontiguousarray(block[start : start + step], np.float64)
+            usable.append(np.isfinite(rows).all(axis=1) & rows.any(axis=1))
     return np.concatenate(usable)
-
-
-def _as_float64(rows: NDArray[Any]) -> Float:
-    with np.errstate(all="ignore"):  # signalling NaN and numbers beyond float64 must not warn
-        return np.ascontiguousarray(rows, np.float64)
-
-
-def _unit(rows: Float, spare: Float | None = None) -> Float:
-    """Scale rows to norm 1, or to zero if unusable; `spare`, two arrays of their shape, is overwritten and returned."""
-    scratch: Float = np.empty((2, *rows.shape)) if spare is None else spare
-    u: Float = scratch[0]
-    with np.errstate(all="ignore"):
-        largest, usable = _largest(rows)
-        # Dividing by the largest entry first keeps squares of huge and tiny rows in range.
-        np.divide(rows, np.where(usable, largest, 1.0)[:, None], out=u)
-        u /= np.sqrt(np.square(u, out=scratch[1]).sum(axis=1, keepdims=True))
-    u[~usable] = 0.0
-    return u
-
-
-def _largest(rows: Float) -> tuple[Float, NDArray[np.bool_]]:
-    """Return the largest magnitude of each row, NaN if it holds any, and whether the row has a direction."""
-    with np.errstate(all="ignore"):
-        largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
-    return largest, np.isfinite(largest) & (largest > 0)
 
 
 def rotate(rows: Float, seed: int) -> Float:

@@ -28,7 +28,7 @@ from dppl.errors import ParameterError
 from dppl.kernel.lattice import int8
 from dppl.kernel.lattice.kernels import Codes
 from dppl.kernel.lattice.lattice import Int8, Lattice
-from dppl.kernel.lattice.threads import for_each_block, small_steps
+from dppl.kernel.lattice.threads import cut, in_order, small_steps
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
@@ -116,14 +116,13 @@ class SoftmaxGradient:
         fast = int8.int8_pays(2 * len(codes) * weights.size)
         layer = _IntegerLayer(weights, offsets, self.lattice, fast)
         n_classes, dim = weights.shape
-        total, lock = np.zeros((n_classes, dim + (self.bias != 0)), np.int64), Lock()
 
-        def add(start: int, block: Int8) -> None:
+        def exact_sum(item: tuple[int, Int8]) -> Int64:
+            start, block = item
             part, logits = slice(start, start + len(block)), layer.logits(block)
+            each = None if of_records is None else of_records[part]
             with small_steps if logits.size <= _BLOCK_NUMBERS else nullcontext():
-                steps = _on_grid(*_residuals(logits, codes[part]), clip)
-                if of_records is not None:
-                    steps = _weighted(steps, of_records[part])
+                steps = _on_grid(*_residuals(logits, codes[part]), clip, each)
                 limbs = int8.limbs(steps, RESOLUTION) if fast else None
             # Integers below 2⁵³ in float64, or limbs of bytes: exact in any order either way.
             if limbs is not None:
@@ -132,39 +131,40 @@ class SoftmaxGradient:
                 exact = (steps @ block.astype(np.float64)).astype(np.int64)
             if self.bias:
                 exact = np.column_stack([exact, self.bias * steps.sum(axis=1).astype(np.int64)])
-            with lock:
-                np.add(total, exact, out=total)
+            return exact
 
-        for_each_block(add, blocks, layer.block_rows)
+        total = np.zeros((n_classes, dim + (self.bias != 0)), np.int64)
+        for exact in in_order(exact_sum, cut(blocks, layer.block_rows)):
+            total += exact
         return total
 
     def count_long(
         self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None, threshold: float
     ) -> int:
         """Return the number of records whose residual, before clipping, is longer than `threshold`."""
-        layer, long = _IntegerLayer(weights, offsets, self.lattice), np.zeros(len(codes), bool)
+        layer = _IntegerLayer(weights, offsets, self.lattice)
 
-        def mark(start: int, block: Int8) -> None:
-            part = slice(start, start + len(block))
-            long[part] = _residuals(layer.logits(block), codes[part])[1] > np.float32(threshold)
+        def count(item: tuple[int, Int8]) -> int:
+            start, block = item
+            _, norms = _residuals(layer.logits(block), codes[start : start + len(block)])
+            return int(np.count_nonzero(norms > np.float32(threshold)))
 
-        for_each_block(mark, blocks, layer.block_rows)
-        return int(np.count_nonzero(long))
+        return sum(in_order(count, cut(blocks, layer.block_rows)))
 
     def hits(
         self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None = None
     ) -> NDArray[np.bool_]:
         """Mark the records whose own class has the largest logit, or shares it; each by its own row alone."""
-        layer, right = _IntegerLayer(weights, offsets, self.lattice), np.zeros(len(codes), bool)
+        layer = _IntegerLayer(weights, offsets, self.lattice)
 
-        def mark(start: int, block: Int8) -> None:
+        def right(item: tuple[int, Int8]) -> NDArray[np.bool_]:
+            start, block = item
             part = codes[start : start + len(block)]
-            counted = np.flatnonzero(part >= 0)
             logits = layer.logits(block)
-            right[start + counted] = logits[part[counted], counted] >= logits.max(axis=0)[counted]
+            own = logits[part, np.arange(len(block))]  # of code -1 the last class, which counts for nothing
+            return np.asarray((part >= 0) & (own >= logits.max(axis=0)))
 
-        for_each_block(mark, blocks, layer.block_rows)
-        return right
+        return np.concatenate([np.zeros(0, bool), *in_order(right, cut(blocks, layer.block_rows))])
 
     def shortfalls(self, blocks: Iterable[Int8], codes: Codes, weights: Float, of_records: Int64) -> Int64:
         r"""Return the weighted sum over records of 1/C - p: how much less often than others each class is predicted.
@@ -174,16 +174,17 @@ class SoftmaxGradient:
         integers. So it moves the sum by at most `RESOLUTION`, whatever the weights of the softmax are.
         """
         layer, longest = _IntegerLayer(weights, None, self.lattice), longest_shortfall(len(weights))
-        total, lock = np.zeros(len(weights), np.int64), Lock()
 
-        def add(start: int, block: Int8) -> None:
+        def exact_sum(item: tuple[int, Int8]) -> Int64:
+            start, block = item
             part = slice(start, start + len(block))
-            steps = _on_grid(*_residuals(layer.logits(block), codes[part], shortfalls=True), longest)
-            exact = _weighted(steps, of_records[part]).sum(axis=1).astype(np.int64)
-            with lock:
-                np.add(total, exact, out=total)
+            distances = _residuals(layer.logits(block), codes[part], shortfalls=True)
+            steps = _on_grid(*distances, longest, of_records[part])
+            return np.asarray(steps.sum(axis=1), np.int64)
 
-        for_each_block(add, blocks, layer.block_rows)
+        total = np.zeros(len(weights), np.int64)
+        for exact in in_order(exact_sum, cut(blocks, layer.block_rows)):
+            total += exact
         return total
 
 
@@ -197,7 +198,8 @@ def curvature_sums(lattice: Lattice, blocks: Iterable[Int8], codes: Codes, weigh
     n_classes, dim = weights.shape
     total, lock = np.zeros((n_classes, dim, dim), np.int64), Lock()
 
-    def add(start: int, block: Int8) -> None:
+    def add(item: tuple[int, Int8]) -> None:
+        start, block = item
         # Sums of 2²⁰/4·127² stay below 2⁵³ for two million rows, so float64 holds them exactly.
         wide = block.astype(np.float64)
         residuals, _ = _residuals(layer.logits(block), codes[start : start + len(block)])
@@ -206,7 +208,8 @@ def curvature_sums(lattice: Lattice, blocks: Iterable[Int8], codes: Codes, weigh
             with lock:
                 total[code] += products
 
-    for_each_block(add, blocks, layer.block_rows)
+    for _ in in_order(add, cut(blocks, layer.block_rows)):
+        pass
     return total
 
 
@@ -264,12 +267,16 @@ def _residuals(logits: Float32, codes: Codes, *, shortfalls: bool = False) -> tu
     return r, np.sqrt(_sum_of_rows(np.square(r)))
 
 
-def _on_grid(columns: Float32, norms: Float32, clip: float) -> Float:
-    """Return integers of squared norm at most RESOLUTION², one column a record, over the columns."""
+def _on_grid(columns: Float32, norms: Float32, clip: float, of_records: Int64 | None = None) -> Float:
+    """Return integers of squared norm at most RESOLUTION², one column a record, over the columns; perhaps weighted."""
     columns *= np.float32(RESOLUTION * (1 - _CAUTION)) / np.maximum(norms, np.float32(clip))
     steps = np.trunc(columns, out=columns).astype(np.float64)
     # The check that sensitivities rest on. Integers below 2⁵³ are exact in any order; NaN is set to zero, too.
     steps[:, ~(np.einsum("ij,ij->j", steps, steps) <= RESOLUTION**2)] = 0
+    if of_records is not None:
+        # Products below 2⁵³ are exact, and cutting them off lengthens nothing.
+        steps *= of_records / WEIGHT_STEPS
+        np.trunc(steps, out=steps)
     return steps
 
 
@@ -279,12 +286,6 @@ def _curvatures_on_grid(residuals: Float32) -> Float:
     steps: Float = np.trunc(p * (1 - p) * np.float32(RESOLUTION * (1 - _CAUTION))).astype(np.float64)
     steps[:, ~(27 * np.einsum("ij,ij->j", steps, steps) <= 4 * RESOLUTION**2)] = 0  # as in `_on_grid`
     return steps
-
-
-def _weighted(steps: Float, of_records: Int64) -> Float:
-    """Weigh integers, one column a record; products below 2⁵³ are exact, and cutting them off lengthens nothing."""
-    steps *= of_records / WEIGHT_STEPS
-    return np.trunc(steps, out=steps)
 
 
 def _exp(x: Float32) -> Float32:

@@ -97,18 +97,11 @@ def in_order(compute: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
             torch.set_num_threads(before)
 
 
-def for_each_block(
-    fill: Callable[[int, NDArray[Any]], None], blocks: Iterable[NDArray[Any]], rows: int | None = None
-) -> None:
-    """Call ``fill(start, block)`` for each block, cut to so many rows, a block a core and with few in memory."""
-
-    def parts() -> Iterator[tuple[int, NDArray[Any]]]:
-        start = 0
-        for block in blocks:
-            step = rows or max(1, len(block))
-            for first in range(0, len(block), step):
-                yield start + first, block[first : first + step]
-            start += len(block)
-
-    for _ in in_order(lambda item: fill(*item), parts()):
-        pass
+def cut(blocks: Iterable[NDArray[Any]], rows: int | None = None) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield each block, cut to so many rows, after the position of its first row."""
+    start = 0
+    for block in blocks:
+        step = rows or max(1, len(block))
+        for first in range(0, len(block), step):
+            yield start + first, block[first : first + step]
+        start += len(block)

@@ -144,14 +144,10 @@ class Release:
 
 
 @functools.cache
-def _installed() -> tuple[tuple[str, str], ...]:
-    packages = ((name, metadata.version(name)) for name in _SOFTWARE)
-    return (("dppl", __version__), ("Python", platform.python_version()), *packages)
-
-
 def software_versions() -> dict[str, str]:
     """Return the versions of dppl, Python and the packages that a guarantee rests on."""
-    return dict(_installed())
+    packages = {name: metadata.version(name) for name in _SOFTWARE}
+    return {"dppl": __version__, "Python": platform.python_version(), **packages}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +212,7 @@ class Guarantee:
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon that is proven for all releases, rounded up; exact for Gaussian noise."""
-        stated, sampling = self._approximate(), self._sampling()
+        stated, sampling = self._approximate()
         if stated is None:
             return compose(self.costs(), delta).epsilon
         if sampling is None:
@@ -250,9 +246,9 @@ class Guarantee:
 
     def implied(self, delta: float | None = None) -> dict[str, Any]:
         """Return what follows from the releases, JSON-ready: mu, epsilons, and what tests can reach."""
-        stated = None if self._sampling() is not None else self._approximate()
+        stated, sampling = self._approximate()
         # Of releases that were accounted in approximate DP nothing is proven at smaller deltas.
-        deltas = {at for at in DELTAS if stated is None or at >= stated.delta}
+        deltas = {at for at in DELTAS if sampling or stated is None or at >= stated.delta}
         deltas |= set() if delta is None else {delta}
         rates = {rate: self.true_positive_rate(rate) for rate in FALSE_POSITIVE_RATES}
         return {
@@ -283,21 +279,21 @@ class Guarantee:
         """What all releases cost in pure DP, rounded up; None if one has no such cost (Gaussian noise)."""
         if not self.releases or any("epsilon" not in release.cost for release in self.releases):
             return None
-        return None if self._approximate() is not None else total_epsilon(self.costs())
+        return total_epsilon(self.costs()) if self._approximate()[0] is None else None
 
     @property
     def usual_delta(self) -> float:
         """The delta of the one epsilon in sentences: from an ApproxDP budget, or else 1e-6."""
         if isinstance(self.budget, ApproxDP):
             return self.budget.delta
-        stated = None if self._sampling() is not None else self._approximate()
-        return USUAL_DELTA if stated is None else max(USUAL_DELTA, stated.delta)
+        stated, sampling = self._approximate()
+        return USUAL_DELTA if sampling or stated is None else max(USUAL_DELTA, stated.delta)
 
     def stays_within_budget(self) -> bool:
         """Whether the stated costs of all releases stay within the budget."""
-        sampled = self._approximate()
-        if sampled is not None:
-            return isinstance(self.budget, ApproxDP) and sampled <= self.budget
+        stated, _ = self._approximate()
+        if stated is not None:
+            return isinstance(self.budget, ApproxDP) and stated <= self.budget
         return bool(self.releases) != self.budget.is_zero and covers(self.budget, self.costs())
 
     def to_dict(self) -> dict[str, Any]:
@@ -329,26 +325,22 @@ class Guarantee:
             raise ValueError("a guarantee is of one model or more")
         return guarantee
 
-    def _approximate(self) -> ApproxDP | None:
-        """Return the cost of releases that were accounted in approximate DP only."""
+    def _approximate(self) -> tuple[ApproxDP | None, dict[str, Any] | None]:
+        """Return the cost of one release that was accounted in approximate DP only, and how it samples, if it does."""
         if len(self.releases) != 1 or "delta" not in self.releases[0].cost:
-            return None
-        cost = self.releases[0].cost
-        return ApproxDP(cost["epsilon"], cost["delta"])
-
-    def _sampling(self) -> dict[str, Any] | None:
-        """Return noise, rate and number of sums over Poisson samples, if that is all and the statement has them."""
-        if self._approximate() is None or not {"noise_std", "sampling_rate"} <= set(self.releases[0].parameters):
-            return None
+            return None, None
         (release,) = self.releases
-        noise_std, rate = (release.parameters[name] for name in ("noise_std", "sampling_rate"))
+        stated = ApproxDP(release.cost["epsilon"], release.cost["delta"])
+        if not {"noise_std", "sampling_rate"} <= set(release.parameters):
+            return stated, None
         # The last digits went through floats.
-        multiplier = (1 - 1e-9) * noise_std / release.sensitivity
-        return {"multiplier": multiplier, "sampling_rate": rate, "steps": release.times}
+        multiplier = (1 - 1e-9) * release.parameters["noise_std"] / release.sensitivity
+        rate = release.parameters["sampling_rate"]
+        return stated, {"multiplier": multiplier, "sampling_rate": rate, "steps": release.times}
 
     def _pairs(self) -> Sequence[tuple[float, float]]:
         """Return pairs (epsilon, delta) that hold for all releases together, from what was drawn."""
-        stated, sampling = self._approximate(), self._sampling()
+        stated, sampling = self._approximate()
         if sampling is not None:
             return sampled_gaussian_pairs(**sampling)
         if stated is not None:
