@@ -38,7 +38,7 @@ from dppl.errors import EngineError, InputError, ParameterError
 from dppl.kernel import persons, reading
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks, take_rows, usable_rows
 from dppl.kernel.lattice.lattice import Int8
-from dppl.kernel.lattice.stream import LatticeRows
+from dppl.kernel.lattice.stream import BLOCK_ROWS, LatticeRows, TensorRows
 from dppl.kernel.persons import WholePersons
 from dppl.kernel.queries import Query
 from dppl.kernel.reading import Codes
@@ -88,8 +88,10 @@ class HeldRecords:
             whole, mask = self._whole
             return _masked(whole.blocks(lattice), mask)
         if self._mapped is None or self._mapped.lattice.name != lattice.name:
+            in_memory = isinstance(self.rows, np.ndarray | TensorRows) and not isinstance(self.rows, np.memmap)
+            kept = list(lattice.blocks(self.rows, BLOCK_ROWS)) if in_memory else []
             # A person's weight follows from the rows of one pass, so passes are compared.
-            self._mapped = LatticeRows(lattice, self.rows, compared=self.persons is not None)
+            self._mapped = LatticeRows(lattice, self.rows, kept, compared=self.persons is not None)
         return self._mapped
 
     def weights(self, lattice: Lattice) -> Int64 | None:

@@ -10,6 +10,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import Lattice, iter_blocks, residuals, stream
 from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient
 from dppl.kernel.lattice.stream import LatticeRows
+from dppl.kernel.records import HeldRecords
 
 DIM = 6
 
@@ -283,8 +284,8 @@ def test_rows_come_again_and_again(tmp_path):
         blocks = LatticeRows(lattice, source)
         for _ in range(2):
             assert (gradient.sum(blocks, codes, weights, offsets) == expected).all()
-    assert LatticeRows(lattice, X)._n_cached == 50
-    assert not LatticeRows(lattice, Table(X))._n_cached
+    assert HeldRecords(X, codes).blocks(lattice)._n_cached == 50
+    assert not HeldRecords(Table(X), codes).blocks(lattice)._n_cached
 
 
 @pytest.mark.parametrize("room", [0, 6, 7, 20, 49, 50, 10**6])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
@@ -127,19 +127,19 @@ def _is_foreign(tensor: Any) -> bool:
 class LatticeRows:
     """The lattice rows of a source in blocks, for any number of passes.
 
-    From an array or tensor in memory they are kept, a byte a number. A table or memory map may be larger than memory: a
-    gibibyte of its lattice rows is kept, and what follows is read and mapped on every pass. With `compared` a pass ends
-    with an `InputError` if these rows differ from the first whole pass, by their hash.
+    Those of an array in memory are `kept`, a byte a number. A table or memory map may be larger than memory: a gibibyte
+    of its lattice rows is kept, and what follows is read and mapped on every pass. With `compared` a pass ends with an
+    `InputError` if these rows differ from the first whole pass, by their hash.
     """
 
-    def __init__(self, lattice: Lattice, source: RowSource, *, compared: bool = False) -> None:
+    def __init__(
+        self, lattice: Lattice, source: RowSource, kept: Sequence[Int8] = (), *, compared: bool = False
+    ) -> None:
         self.lattice, self._source, self._compared = lattice, source, compared
         self.weights: Int64 | None = None  # what each row weighs, where persons enter with all of their records
         self._hash: bytes | None = None
-        self._cache: list[Int8] = []
-        if isinstance(source, np.ndarray | TensorRows) and not isinstance(source, np.memmap):
-            self._cache = list(lattice.blocks(source, BLOCK_ROWS))
-        self._n_cached = sum(map(len, self._cache))
+        self._cache = list(kept)
+        self._n_cached = sum(map(len, kept))
 
     def __iter__(self) -> Iterator[Int8]:
         yield from self._cache
