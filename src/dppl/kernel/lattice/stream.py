@@ -127,7 +127,7 @@ def _is_foreign(tensor: Any) -> bool:
 class LatticeRows:
     """The lattice rows of a source in blocks, for any number of passes.
 
-    Those of an array in memory are `kept`, a byte a number. A table or memory map may be larger than memory: a gibibyte
+    Of an array in memory all are `kept`, a byte a number. A table or memory map may be larger than memory: a gibibyte
     of its lattice rows is kept, and what follows is read and mapped on every pass. With `compared` a pass ends with an
     `InputError` if these rows differ from the first whole pass, by their hash.
     """
