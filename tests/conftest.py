@@ -21,6 +21,7 @@ from browsing import WIDE, Visit, chromium  # noqa: E402
 
 # Machines that run tests are shared, so no test may depend on how long an example takes.
 settings.register_profile("dppl", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=20)  # for `just quick`
 settings.load_profile("dppl")
 
 

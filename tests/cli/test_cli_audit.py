@@ -6,6 +6,7 @@ from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.kernel.privacy import GaussianDP
 
 
+@pytest.mark.slow
 def test_an_audit_prints_the_claim_and_what_was_measured(cli):
     result = cli("audit", "mean", "--mu", 2, "--runs", 60, "--json")
     assert result.exit_code == 0
@@ -35,6 +36,7 @@ def test_a_claim_in_gaussian_dp_is_audited_as_such_or_as_the_epsilon_that_it_imp
     assert content["claimed"] == GaussianDP(2.0).to_approx(1e-5).epsilon
 
 
+@pytest.mark.slow
 def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
     original = SystemRandomness.rounded_gaussian
     monkeypatch.setattr(SystemRandomness, "rounded_gaussian", lambda self, std, shape: original(self, std / 4, shape))
@@ -80,6 +82,7 @@ def test_messages_name_what_was_typed(cli, error_line, arguments, words):
     assert words in error_line(cli("audit", *arguments))
 
 
+@pytest.mark.slow
 def test_the_promise_to_a_person_is_audited_and_named(cli, error_line):
     options = ["--mu", 2, "--runs", 40, "--confidence", 1 - 1e-9]
     content = json.loads(cli("audit", "mean", *options, "--person-records", 50, "--spread", "--json").stdout)

@@ -264,6 +264,7 @@ FIT = ("--classes", "classes.txt", "--mu", 1)
 TRAIN = (*FIT, "--encoder", "letters", "--descriptions", "none", "--groups", "patient", "--out", "m.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["mails.csv", "mails.jsonl", "mails.parquet"])
 def test_train_writes_the_bytes_of_embed_and_fit(source, mails, cli):
     assert cli("train", source, *TRAIN, "--options", "random_state=3").exit_code == 0

@@ -315,6 +315,7 @@ def test_records_that_cannot_be_used_are_left_out_and_listed(mails, cli):
     assert "cannot be used, and their labels are empty: row 1 (counted from 0)" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_command_and_python_make_the_same_model_and_predictions(mails, cli):
     texts, labels = ["", *TEXTS, "an odd one", "abc"], ["cat", *Y, "Jane", "gnu"]
     write_csv(mails / "mails.csv", texts, labels)
@@ -361,6 +362,7 @@ def test_without_the_command_the_way_is_the_same(mails, cli, letters):
 # Predictions
 
 
+@pytest.mark.slow
 def test_predictions_hold_one_window_and_write_nothing(mails, cli, monkeypatch):
     assert cli(*TRAIN, *EXACT).exit_code == 0
     texts = [text if number % 7 else "odd" for number, text in enumerate(NEW * 60)]

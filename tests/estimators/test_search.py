@@ -136,6 +136,7 @@ def test_the_model_never_sees_a_held_out_record(monkeypatch):
     assert {row.tobytes() for row in both} == {row.tobytes() for row in X}
 
 
+@pytest.mark.slow
 @given(st.integers(0, 12), st.integers(0, 2), st.booleans())
 @settings(max_examples=60)
 def test_a_held_out_record_moves_the_counts_by_the_stated_sensitivity(n, label, replaces):

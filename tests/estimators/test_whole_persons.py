@@ -118,6 +118,7 @@ def test_persons_of_very_many_records_have_equal_shares(monkeypatch):
     assert (several > WEIGHT_STEPS // 50).all()
 
 
+@pytest.mark.slow
 def test_a_person_of_many_records_takes_no_memory_for_every_pair_of_them():
     """All pairs of these take 128 MB a matrix, and 36 GB for the most records of 32 features that are looked at."""
     rows = LATTICE.transform(np.random.default_rng(0).normal(size=(4000, DIM)) + 1)

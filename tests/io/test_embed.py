@@ -55,6 +55,7 @@ def test_a_fit_takes_int8_rows_for_what_they_are(lines, run, texts):
     np.testing.assert_array_equal(*fitted)
 
 
+@pytest.mark.slow
 def test_int8_rows_take_a_quarter_of_the_disk_space(tmp_path, run):
     rows = np.random.default_rng(0).normal(size=(4000, 384)).astype(np.float32)
     (tmp_path / "t.txt").write_text("\n".join(map(str, range(len(rows)))))

@@ -73,6 +73,7 @@ def damaged(draw):
 USUAL = ["a,b\r\n", '"c, d",e\r\n']
 
 
+@pytest.mark.slow
 @given(st.lists(rows, max_size=5), st.integers(0, 5), rows | long | damaged())
 @example(USUAL, 1, '"' + "x" * LIMIT + "\ninjected,b" * 9 + '",c\r\n')
 @example(USUAL, 0, '"' + "x" * LIMIT + '\n""\n"z\r\n')

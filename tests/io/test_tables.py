@@ -876,6 +876,7 @@ LABELS = st.one_of(st.none(), st.just("int"), st.just("str"))
 TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=8)
 
 
+@pytest.mark.slow
 @SAME_FOLDER
 @given(
     suffix=st.sampled_from(["npz", "parquet"]),

@@ -173,6 +173,7 @@ def test_what_neighbours_agree_in_costs_nothing_and_is_told_exactly():
 # Methods
 
 
+@pytest.mark.slow
 @each(KINDS)
 def test_every_method_learns_the_same_model_from_a_transcript_without_any_records(kind):
     """A fit that looked at records beside what it was told would find none."""

@@ -61,6 +61,7 @@ def test_without_noise_it_finds_the_optimum_where_the_gradient_vanishes(data):
     assert np.abs(gradient(u, onehot, start.coef_)).max() > 1
 
 
+@pytest.mark.slow
 @loop("rho, steps", [(0.5, 3), (50.0, 8), (1e8, 1), (1e8, 8)])
 def test_the_default_damping_keeps_steps_in_bounds(rho, steps):
     """Seeded; without the floor of the ridge, the largest budgets end at an accuracy below one half."""

@@ -104,6 +104,7 @@ def test_the_largest_allowed_products_stay_below_2_to_the_53():
         assert width * dim * 2**30 < 2**53
 
 
+@pytest.mark.slow
 def test_a_projected_sample_is_a_sample():
     """Of 20,000 records about 200: outside 80 to 320 less than once in 10¹⁵ runs, noise included."""
     lattice, n = Lattice(4), 20_000

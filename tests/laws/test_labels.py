@@ -122,11 +122,13 @@ def check_odd_labels(kind, odd):
             assert "secret" not in "".join(messages_of(caught.value))
 
 
+@pytest.mark.slow
 @loop("odd", ODD)
 def test_an_odd_label_changes_no_other_record(odd):
     check_odd_labels(MEAN, [odd])
 
 
+@pytest.mark.slow
 @each(SHARED_CHARGED)
 def test_odd_labels_change_no_other_record(kind):
     for odd in (["x"], [None], [Hostile()], ODD):

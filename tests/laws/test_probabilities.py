@@ -32,6 +32,7 @@ def check_probabilities(kind, path):
     assert dppl.load(path).predict_proba(X).tobytes() == probabilities.tobytes()
 
 
+@pytest.mark.slow
 @each()
 def test_probabilities_say_what_labels_say(kind, tmp_path):
     check_probabilities(kind, tmp_path / "m.safetensors")

@@ -91,6 +91,7 @@ SEEN = {
 }
 
 
+@pytest.mark.slow
 def test_neighbours_hold_every_kind_of_record():
     seen = set()
 

@@ -109,6 +109,7 @@ def test_the_cost_is_that_of_the_ledger(budget, mu):
     assert (cost["mu"], cost["rho"]) == (pytest.approx(mu, abs=1e-4), pytest.approx(mu**2 / 2, abs=1e-4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "method"),
     [

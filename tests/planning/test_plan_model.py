@@ -65,6 +65,7 @@ def test_two_alternatives_have_a_closed_form():
     assert model.recall(strengths, 2) == pytest.approx(ndtr(strengths / np.sqrt(2)), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_many_alternatives_agree_with_a_simulation():
     """Five standard errors of 200,000 draws: a false alarm in less than one run of a million."""
     rng = np.random.default_rng(0)
@@ -135,6 +136,7 @@ def test_the_easy_and_the_hard_set_are_calibration_sets(accuracy, n_classes):
     assert any(model.hardness(accuracy, n_classes) == pytest.approx(own) for own in s)
 
 
+@pytest.mark.slow
 @needs_measurements
 @pytest.mark.parametrize(("method", "public"), list(LAWS))
 def test_the_page_states_the_errors_on_the_test_sets(method, public):

@@ -153,6 +153,7 @@ def reference_trust(agreement, noise_std, spread, known, hits, hits_std):
     return whole * complete, some
 
 
+@pytest.mark.slow
 @given(st.integers(2, 7), st.floats(0.02, 1.5), st.floats(-0.1, 1.2), st.integers(0, 2**32 - 1), st.booleans())
 @settings(max_examples=30, deadline=None)
 def test_trust_is_the_posterior(n, noise, hits, seed, gaps):

@@ -189,6 +189,7 @@ def test_a_ledger_does_not_charge_samples(tmp_path):
     assert len(ledger.releases()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "rate", "steps"), [(5.0, 0.5, 5), (0.3, 0.01, 200)])
 def test_the_noise_of_samples_is_as_accounted(epsilon, rate, steps):
     """Above what amplification at best could give, below that without sampling, and on the safe side."""

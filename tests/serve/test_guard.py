@@ -303,6 +303,7 @@ def waiting(model):
     return replace(model, classify=classify), begun, go
 
 
+@pytest.mark.slow
 def test_a_connection_is_kept_between_requests(model):
     with served([model], limits=Limits(seconds=1)) as client:
         connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=60)

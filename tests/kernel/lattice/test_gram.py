@@ -49,6 +49,7 @@ def test_the_equality_test_notices_sums_of_too_many_rows(monkeypatch):
         test_products_of_the_largest_numbers_stay_exact_through_the_blocks_of_a_fit()
 
 
+@pytest.mark.slow
 @given(hnp.arrays(np.float64, (3, DIM), elements=st.floats(-2, 2)), rows_of_floats)
 @settings(max_examples=150)
 def test_one_row_moves_the_grams_by_at_most_its_squared_norm(X, row):
@@ -123,6 +124,7 @@ def test_curvatures_of_many_equal_rows_stay_exact():
     ).all()
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 2**32),
     st.integers(1, 6),

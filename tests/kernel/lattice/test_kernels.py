@@ -30,6 +30,7 @@ def lattice_rows(rng, n, lattice):
     return lattice.transform(rng.normal(size=(n, lattice.dim)) + rng.normal(size=lattice.dim))
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=60)
 def test_utilities_equal_integer_arithmetic(data):

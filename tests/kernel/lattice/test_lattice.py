@@ -220,6 +220,7 @@ def test_rows_of_another_shape_are_refused(X):
         Lattice(4).transform(X)
 
 
+@pytest.mark.slow
 @given(
     hnp.arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 8)), elements=st.floats(-1e5, 1e5)),
     st.fractions(Fraction(1, 16), Fraction(10**8), max_denominator=16),

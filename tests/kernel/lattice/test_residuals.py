@@ -98,6 +98,7 @@ def check_position_does_not_show(n_classes, dim=100, n=67):
             assert (steps_of(lattice, rows[part], codes[part], weights, offsets) == alone[:, part]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [1, 2, 3, 16, 77])
 def test_a_record_adds_the_same_wherever_it_stands(n_classes):
     """In every block size and at every place in it, so that no vector lane, tail or BLAS kernel shows."""

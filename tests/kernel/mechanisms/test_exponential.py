@@ -218,6 +218,7 @@ pools = st.integers(1, 4).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(pools)
 @settings(max_examples=100)
 def test_parts_do_not_change_a_draw(case):
@@ -395,6 +396,7 @@ def test_another_pool_in_the_second_look_is_refused():
         )
 
 
+@pytest.mark.slow
 def test_equal_utilities_give_a_uniform_draw_and_huge_gaps_the_best():
     mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=1)
     assert chi_square_holds(draw_counts(mechanism, np.zeros(5, np.int64), 3000), np.full(5, 0.2))

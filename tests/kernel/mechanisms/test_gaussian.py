@@ -153,6 +153,7 @@ def test_an_approximate_budget_buys_the_least_noise_that_keeps_it():
         assert gaussian_delta(mu * (1 + mpmath.mpf("1e-14")), 1) > mpmath.mpf(1e-5)
 
 
+@pytest.mark.slow
 @given(st.fractions(Fraction(1, 16), Fraction(10**12)), st.floats(1e-3, 1e3))
 def test_the_stated_cost_is_exact_and_within_the_budget(squared_sensitivity, mu):
     mechanism = RoundedGaussian.within(GaussianDP(mu), squared_sensitivity)

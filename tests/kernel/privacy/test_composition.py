@@ -477,6 +477,7 @@ def least_epsilon(rho, delta):
     return at(low)
 
 
+@pytest.mark.slow
 @given(st.floats(1e-5, 1e3), st.floats(1e-12, 1e-2))
 @settings(max_examples=40)
 def test_conversions_of_zcdp_never_round_down(rho, delta):
@@ -515,6 +516,7 @@ def test_costs_in_words_never_round_down(value, digits):
 SHARES = st.lists(st.one_of(st.floats(1e-6, 1e6), st.integers(1, 100)), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @given(st.floats(1e-6, 1e7), SHARES)
 def test_parts_of_a_budget_never_exceed_it_and_keep_their_proportions(mu, shares):
     parts = split(GaussianDP(mu), shares)
@@ -563,6 +565,7 @@ def test_selections_are_covered_if_their_exact_sum_is(total, epsilons):
     assert not covers(PureDP(total), [*costs[1:], noise(1e-18)])  # Gaussian noise has no pure cost
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(1e-3, 2.0), min_size=1, max_size=8), st.integers(-3, 3))
 def test_what_is_covered_is_decided_to_the_last_bit(values, bits):
     """Budgets a few floats around the exact sum."""

@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ def sums_within(budget, n_rows, parts):
     return [Cost.from_dict(one.cost) for one in several]
 
 
+@pytest.mark.slow
 @given(gaussian, st.integers(2, 40), shares)
 @settings(max_examples=300)
 def test_sums_of_several_rows_stay_within_the_budget(budget, n_rows, parts):

@@ -16,6 +16,7 @@ from dppl.kernel.privacy.composition import covers, epsilon_at, total_epsilon, t
 GEOMETRIC = 1.0  # the shape parameter of dp-accounting's family of distributions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [1e-4, 0.02, 0.5, 3.0])
 @pytest.mark.parametrize("mean_runs", [2, 10, 300])
 @pytest.mark.parametrize("delta", [1e-9, 1e-5])
@@ -56,6 +57,7 @@ def rho_of(first, second):
     return max(found * 1.02, np.abs(np.log(first / second)).max() / 200, 1e-9)
 
 
+@pytest.mark.slow
 @given(law_pairs(), st.integers(2, 50), st.floats(1.05, 60.0))
 @settings(max_examples=300)
 def test_no_small_search_leaks_more_than_the_bound(pair, mean_runs, order):

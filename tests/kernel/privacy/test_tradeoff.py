@@ -189,6 +189,7 @@ def test_a_selection_keeps_its_tradeoff_function_when_a_record_comes_or_goes(row
     assert stays_above(vertices(after, before), 2**SENSITIVITY)
 
 
+@pytest.mark.slow
 @given(rows=st.lists(st.tuples(*[st.integers(0, SENSITIVITY)] * 3), min_size=3, max_size=6))
 def test_and_when_a_record_is_replaced_within_its_class_at_half_the_sharpness(rows):
     one, other = (selection_law([u + choice[side] for u, *choice in rows]) for side in (0, 1))

@@ -198,6 +198,7 @@ def starts(*several):
     ]
 
 
+@pytest.mark.slow
 def test_starts_are_named_and_stand_in_order(report):
     cells = starts(
         *(Examples("names", wrong) for wrong in ("permuted", "half", None)),
@@ -348,6 +349,7 @@ def test_last_digits_do_not_set_results_of_the_same_noise_apart(e):
     assert len(set(map(budget_name, budgets))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["images", "text"])
 def test_committed_results_keep_their_positions(name):
     records = read_results(next(COMMITTED.glob(f"{name}.*")))
@@ -457,6 +459,7 @@ def test_methods_differ_by_colour_or_line_style_and_softmax_is_foremost():
         assert style.get("zorder", 2) < foremost["zorder"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_panels", [1, 2, 3, 4])
 def test_legends_stay_inside_the_figure(n_panels):
     names = [*PRIVATE, "ncm", "lda", "logistic"]

@@ -418,6 +418,7 @@ def report(tmp_path, drawn):
     return write
 
 
+@pytest.mark.slow
 def test_the_report_shows_tasks_budgets_time_and_storage(run, report):
     told = {**HALVES, "told": [False, True]}
     text, files = report(run(streams=[told], budgets=[APPROX, "non-private"], seeds=2))
@@ -496,6 +497,7 @@ def test_heat_maps_use_all_colours_and_print_the_values_of_few_tasks(n_tasks, pr
     assert texts == ([".80", ".80", ".85", ".80", ".85", ".90"] if printed else [])
 
 
+@pytest.mark.slow
 def test_the_report_does_not_depend_on_the_order_of_results(run, report, tmp_path):
     rules = [{"method": "ContinualPrototypes", "accumulate": ["weighted", "sum"]}]
     results = run(methods=rules, budgets=[{"mu": [1]}, "non-private"], seeds=2)
