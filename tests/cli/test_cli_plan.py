@@ -24,7 +24,7 @@ def test_one_page_says_it(cli):
 
 def test_the_page_shows_what_its_command_prints(cli):
     page = (Path(__file__).parents[2] / "docs" / "planning.md").read_text(encoding="utf-8")
-    (command,) = re.findall(r"```console\n(dppl plan .*)\n```", page)
+    command, _ = re.findall(r"```console\n(dppl plan .*)\n```", page)
     (table,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
     result = cli(*command.split()[1:], COLUMNS="100")
     assert table.startswith("┏")
