@@ -62,7 +62,12 @@ class Account:
     """What pays for a release."""
 
     ledger: str | None = option("FILE", "Ledger that pays for the release; see `dppl ledger`.", None)
-    dataset: str | None = option("NAME[/PART]", "Data set in the ledger, or a part that shares no record.", None)
+    dataset: str | None = option(
+        "NAME[/PART]",
+        "Data set in the ledger, or a part that shares no record.",
+        None,
+        typed={"partition": "--dataset"},
+    )
 
     def account(self) -> dict[str, Any]:
         """Open the account in an existing ledger, and return it with the part of the data set, as `fit` takes them."""

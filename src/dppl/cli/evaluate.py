@@ -1,82 +1,234 @@
-"""`dppl evaluate`: how good a model is on labelled records."""
+"""`dppl evaluate`: how good a model is on labelled records, privately or as plain numbers for their owner."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import Labels, Persons, labels_hint, load_model, read_ids, read_rows_for, require_labels
+from dppl.cli._groups import (
+    Account,
+    Budget,
+    Labels,
+    Persons,
+    check_output,
+    labels_hint,
+    load_model,
+    read_ids,
+    read_rows_for,
+    require_labels,
+)
 from dppl.cli._output import console, note, print_facts, print_json, printable, table_of
-from dppl.cli._request import flag, request
+from dppl.cli._request import argument, flag, option, request
+from dppl.cli.ledger import print_charge
 from dppl.cli.predict import OnModel
-from dppl.errors import InputError
+from dppl.errors import InputError, ParameterError
+
+if TYPE_CHECKING:
+    from dppl.evaluation import Evaluation
+
+WARNING = (
+    "For the data owner's eyes only: no guarantee covers these numbers. To release numbers of private records, type "
+    "--private with a budget."
+)
+_PREDICTED = "predicted"  # the usual column of another model's predictions
 
 
-@request("labels", "x", "y", "encoder", "json")
-class Evaluate(OnModel, Labels, Persons):
-    """Compare a model's predictions with the labels of a table or source.
+@dataclass(frozen=True)
+class _Tested:
+    """A model with its test records: of these only where they lie, their labels and their ids are known."""
 
-    Figures computed on private records are not covered by the guarantee:
-    do not publish them with the model.
+    model: Any  # what `dppl.evaluate` takes
+    rows: Any
+    labels: Any
+    persons: Any  # None without --groups
 
-    Balanced accuracy is the mean of the class accuracies, over the classes
-    with records; classes at or below 1 / number of classes are named. Minority
-    accuracy is that mean over the smallest 25 % of them, if sizes differ. In
-    the accuracy a label that the model does not know counts as a wrong
-    prediction. Records that cannot be used are counted, and enter no
-    figure. With --groups, person accuracy counts each person once.
 
-    --json also has all confusions; `dppl show --results` draws them.
+@request("private", "epsilon", "delta", "out", "groups", "json")
+class Evaluate(OnModel, Labels, Persons, Budget, Account):
+    r"""Measure how good a model is on labelled records.
+
+    With --private and a budget, the numbers may be released, such as 0.82 (0.80 to
+    0.84): the interval covers chance and noise, and holds with 90 %. What the
+    budget is too small to say is "cannot tell". Everything printed is paid for,
+    once: keep it with --out FILE. Evaluate on records that the model was not
+    trained on (`dppl split`); with a ledger, on the other part.
+
+    Without --private the numbers are exact, and for the owner of the records only:
+    no guarantee covers them, so do not publish them. Balanced accuracy is the mean
+    of the class accuracies; minority accuracy that of the smallest 25 %. Records
+    that cannot be used are counted, and enter no figure.
+
+    MODEL may also be a class list (.txt), if DATA has the labels that another model
+    predicted, as texts in the column "predicted" or --x.
 
     For example:
 
+      dppl evaluate my.safetensors test.csv --private \
+        --epsilon 1 --delta 1e-6 --out evaluation.json
+
+      dppl evaluate my.safetensors test.parquet --groups patient --private \
+        --epsilon 1 --delta 1e-6 --ledger wards.db --dataset wards/test
+
+      dppl evaluate classes.txt answers.csv --y truth --private \
+        --epsilon 1 --delta 1e-6
+
       dppl evaluate my.safetensors test.npz
-      dppl evaluate my.safetensors scans.parquet --groups patient
-      dppl evaluate my.safetensors test.npy --labels y.npy --json
-      dppl evaluate my.safetensors scans/
     """
 
+    model: Path = argument(
+        "MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`; or a class list, see above."
+    )
+    private: bool = flag("Release the numbers under differential privacy: add a budget.")
+    out: Path | None = option("FILE", "With --private: JSON file to write, for `dppl show --results`.", None)
     json: bool = flag("Print JSON.")
 
     def run(self) -> None:
-        """Predict, compare and print."""
+        """Measure and print."""
+        if self.private:
+            self._release()
+        else:
+            for name in ("epsilon", "delta", "mu", "ledger", "dataset", "out"):
+                if getattr(self, name) is not None:
+                    raise ParameterError("is for --private; add it.", parameter=name)
+            self._show()
+
+    def _release(self) -> None:
+        """Evaluate under differential privacy."""
+        import dppl
+        from dppl._files import write_atomically
+
+        budget = self.budget()
+        if self.out is not None:
+            check_output(self.out, (self.model, self.table, self.labels))
+        account = self.account()
+        note(budget.weakness)
+        with self._tested() as tested:
+            evaluation = dppl.evaluate(
+                tested.model, tested.rows, tested.labels, budget, groups=tested.persons, **account
+            )
+        # Written before a word is printed: it is paid for, and whoever reads a pipe may go away.
+        if self.out is not None:
+            write_atomically(self.out, evaluation.to_json().encode(), overwrite=False)
+        if self.json:
+            print_json(evaluation.to_dict())
+            return
+        _print_private(evaluation)
+        print_charge(self.ledger, account["ledger"], evaluation.guarantee)
+        if self.out is None:
+            typer.echo("Keep this: a second run costs as much again. --out FILE writes it for dppl show.")
+        else:
+            page = f"dppl show {printable(self.model)} --out page.html --results {printable(self.out)}"
+            typer.echo(f"Saved to {printable(self.out)}. Next: {page}")
+
+    @contextmanager
+    def _tested(self) -> Iterator[_Tested]:
+        """Open the records; embedding begins when they are predicted."""
+        from dppl.evaluation.sources import labels_and_persons, predictor_of_source
+
+        if self._is_class_list():
+            yield self._predicted()
+            return
+        model = load_model(self.model)
+        if self.holds_rows(model):
+            rows = self._rows(model)
+            with progress("predicting"):
+                yield _Tested(model, rows, require_labels(rows, self.table), self._ids())
+            return
+        source = self._labelled(self.open_records(model, self.table, labelled=True))
+        loaded = self.load_predictor(model)
+        labels, persons = labels_and_persons(source)
+        with progress("embedding", source.count) as advance:
+            predictor = predictor_of_source(model, source, len(labels), loaded, advance)
+            yield _Tested(predictor, None, labels, None if self.groups is None else persons)
+
+    def _is_class_list(self) -> bool:
+        return self.model.suffix.lower() == ".txt"
+
+    def _predicted(self) -> _Tested:
+        """Read labels that another model predicted, and the true ones."""
+        from dppl.evaluation import AlreadyPredicted
+        from dppl.evaluation.sources import labels_and_persons, predicted_labels
+
+        for name in ("encoder", "labels"):
+            if getattr(self, name) is not None:
+                raise ParameterError("is for a model, but MODEL is a class list.", parameter=name)
+        classes = io.read_classes(self.model)
+        columns = replace(self.columns(), x=self.x or _PREDICTED)
+        source = self._labelled(self.open_source(self.table, columns))
+        labels, persons = labels_and_persons(source)
+        ids = None if self.groups is None else persons
+        return _Tested(AlreadyPredicted(classes), predicted_labels(source), labels, ids)
+
+    def _labelled(self, source: io.Source) -> io.Source:
+        if source.label_type is None:
+            raise InputError(f"{self.table} has no labels; {labels_hint(source)}.")
+        return source
+
+    def _rows(self, model: Any) -> io.EmbeddingTable:
+        return read_rows_for(model, self.table, x=self.x or "x", y=self.y or "y", labels=self.labels)
+
+    def _ids(self) -> Any:
+        return read_ids(self.table, self.groups, y=self.y or "y", labels=self.labels)
+
+    def _show(self) -> None:
+        """Compare predictions with labels, and print plain numbers for the owner."""
         from dppl.metrics import evaluate
         from dppl.predictions import predict_table, windows
 
-        model, table = load_model(self.model), self.table
         truth: list[Any] = []
         predicted: list[Any] = []  # None for a record that cannot be used
         persons: list[Any] = []
-        if self.holds_rows(model):
-            y = self.y or "y"
-            rows = read_rows_for(model, table, x=self.x or "x", y=y, labels=self.labels)
-            truth = list(require_labels(rows, table))
-            with progress("predicting"):
-                predicted = predict_table(model, rows).labels
-            if self.groups is not None:
-                persons = list(read_ids(table, self.groups, y=y, labels=self.labels))
+        if self._is_class_list():
+            tested = self._predicted()
+            classes, truth, predicted = tested.model.classes_, tested.labels.tolist(), tested.rows.tolist()
+            persons = [] if tested.persons is None else tested.persons.tolist()
         else:
-            source = self.open_records(model, table, labelled=True)
-            if source.label_type is None:
-                raise InputError(f"{table} has no labels; {labels_hint(source)}.")
-            predictor = self.load_predictor(model)
-            # A window at a time: no embedding of a private record outlives its window.
-            with progress("embedding", source.count) as advance:
-                for window, predictions in windows(source, predictor, advance):
-                    unusable = [None] * len(window.skipped)
-                    truth += window.labels + unusable
-                    predicted += predictions.labels + unusable
-                    persons += window.persons + unusable
-        report = evaluate(truth, predicted, model.classes_, None if self.groups is None else persons)
-        note("figures computed on private records are not covered by the model's guarantee.")
+            model = load_model(self.model)
+            classes = model.classes_
+            if self.holds_rows(model):
+                rows = self._rows(model)
+                truth = list(require_labels(rows, self.table))
+                with progress("predicting"):
+                    predicted = predict_table(model, rows).labels
+                if self.groups is not None:
+                    persons = list(self._ids())
+            else:
+                source = self._labelled(self.open_records(model, self.table, labelled=True))
+                predictor = self.load_predictor(model)
+                # A window at a time: no embedding of a private record outlives its window.
+                with progress("embedding", source.count) as advance:
+                    for window, predictions in windows(source, predictor, advance):
+                        unusable = [None] * len(window.skipped)
+                        truth += window.labels + unusable
+                        predicted += predictions.labels + unusable
+                        persons += window.persons + unusable
+        report = evaluate(truth, predicted, classes, None if self.groups is None else persons)
+        typer.echo(WARNING, err=self.json)
         if report["balanced_accuracy"] is None:
             note("no label of these records is a class of the model; see --y and --labels.")
         if self.json:
             print_json(report)
         else:
             _print(report)
+
+
+def _print_private(evaluation: Evaluation) -> None:
+    """Print what was released."""
+    from dppl.statement.evaluation import facts, guarantee, per_class
+
+    print_facts(facts(evaluation), 26)
+    headings, rows = per_class(evaluation)
+    console().print(table_of(headings, rows))
+    typer.echo(f"Each interval covers chance and noise, and holds with {100 * evaluation.confidence:g} %.")
+    for heading, text in guarantee(evaluation):
+        typer.echo(f"{heading}: {printable(text)}")
 
 
 def _print(report: dict[str, Any]) -> None:

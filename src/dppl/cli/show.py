@@ -28,8 +28,8 @@ class Show:
 
     Reading a model file runs no code from it. With --out FILE.html it writes a
     page for people: one file without scripts that needs no network. A page of
-    the model alone holds nothing private. The guarantee does not cover what
-    --results says: do not publish a page with results on private records.
+    the model holds nothing private, also with a private evaluation (--results).
+    Exact numbers on private records are not covered: do not publish such a page.
 
     For example:
 
@@ -37,7 +37,7 @@ class Show:
       dppl show my.safetensors --json
       dppl show my.safetensors --card > README.md
       dppl show my.safetensors --out my.html --ledger ledger.db
-      dppl show my.safetensors --out my.html --results test.json
+      dppl show my.safetensors --out my.html --results evaluation.json
       dppl show my.safetensors --out my.html --public sentences.txt
     """
 
@@ -54,7 +54,9 @@ class Show:
     read: list[str] = option(
         "NAME=VALUE", "How POOL is read, as by `dppl embed`; x names its column of texts or images.", ()
     )
-    results: Path | None = option("FILE", "For the page: what `dppl evaluate --json` printed.", None)
+    results: Path | None = option(
+        "FILE", "What `dppl evaluate --private --out` wrote; for a page also what it printed with --json alone.", None
+    )
     ledger: str | None = option(
         "FILE", "For the page: ledger that paid for the model; only the account of its data set is shown.", None
     )
@@ -66,11 +68,13 @@ class Show:
         forms = [name for name in ("json", "card", "out") if getattr(self, name)]
         if len(forms) > 1:
             raise ParameterError("--json, --card and --out are forms of one text; choose one.")
-        for name in ("public", "read", "results", "ledger", "by"):
+        for name in ("public", "read", "ledger", "by"):
             if getattr(self, name) and self.out is None:
                 raise ParameterError("says what is on a page; add --out FILE.html.", parameter=name)
         if self.delta is not None and (self.card or self.out):
             raise ParameterError("adds a number to the text or to --json; leave it out.", parameter="delta")
+        if self.json and self.results is not None:
+            raise ParameterError("is not in the statement; leave --json out, or write a page.", parameter="results")
         model, delta = self.model, self.delta
         if self.out is not None:
             self._write_page(self.out)
@@ -79,16 +83,27 @@ class Show:
             _validate.open_unit(delta=delta)
         from dppl.kernel.privacy import Guarantee
         from dppl.statement import model_card  # here, because the help of a command needs no scikit-learn
-        from dppl.statement.data import describe
+        from dppl.statement.data import describe, read_evaluation
+        from dppl.statement.evaluation import is_private, of_model
 
         description, sha256 = describe(model), hashlib.sha256(model.read_bytes()).hexdigest()
         if self.json:
             implied = Guarantee.from_dict(description["guarantee"]).implied(delta)
             print_json({**description, "implied": implied, "file_sha256": sha256})
-        elif self.card:
-            typer.echo(model_card(description, sha256=sha256))
-        else:
-            _print(description, sha256, delta)
+            return
+        results = None if self.results is None else read_evaluation(self.results)
+        if results is not None and not is_private(results):
+            raise ParameterError(
+                "holds exact numbers, which no guarantee covers; for a page for their owner, add --out FILE.html.",
+                parameter="results",
+            )
+        if self.card:
+            typer.echo(model_card(description, sha256=sha256, results=results))
+            return
+        evaluation = None if results is None else of_model(results, description["classes"], sha256)
+        _print(description, sha256, delta)
+        if evaluation is not None:
+            _print_evaluation(evaluation)
 
     def _write_page(self, out: Path) -> None:
         """Write a page about a model."""
@@ -153,6 +168,21 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
             screen.print(table_of(("class", heading), named[:_NAMES]))
         if len(named) > _NAMES:  # no more classes than are listed above
             screen.print(f"and {len(named) - _NAMES} more: --json has all")
+
+
+def _print_evaluation(evaluation: dict[str, Any]) -> None:
+    """Print a private evaluation for people."""
+    screen = console()
+    screen.print(
+        f"\nHow good it is, on private {evaluation['counted']}, each interval with {evaluation['confidence']:g}"
+    )
+    if evaluation["same_file"] is False:
+        note("these results do not hold the hash of this file: they are of another model, or of another copy of it.")
+    print_facts([*evaluation["facts"], *evaluation["guarantee"]], 26, screen)
+    rows = [(one["class"], one["recall"]["text"], one["n"]) for one in evaluation["per_class"]]
+    screen.print(table_of(("class", "recall", evaluation["counted"]), rows[:_NAMES]))
+    if len(rows) > _NAMES:
+        screen.print(f"and {len(rows) - _NAMES} more: a page has all")
 
 
 def _rows(releases: list[dict[str, Any]]) -> Iterator[list[Any]]:

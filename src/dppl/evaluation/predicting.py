@@ -95,6 +95,8 @@ def predictor_of(model: Any, X: Any) -> Predictor:
     """Settle from public facts how the records are predicted."""
     if isinstance(X, Parted):
         raise InputError("X must be in one place, and not a table in parts.")
+    if isinstance(model, Predictor):
+        return model
     if isinstance(model, AlreadyPredicted):
         return _given(model, X)
     if isinstance(model, PrivateSearch):

@@ -86,6 +86,10 @@ class Finetuned:
         self.classes_ = np.array(self.description["classes"])
         self.guarantee_ = Guarantee.from_dict(self.description["guarantee"])
 
+    def to_bytes(self) -> bytes:
+        """Return the content of the file."""
+        return self.path.read_bytes()
+
     def predictor(
         self, network: str | None = None, *, device: Device = "auto"
     ) -> tuple[Network, Callable[[Any], NDArray[np.float32]]]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 from dppl.encoders.catalogue import PRESETS
 from dppl.encoders.load import is_code
+from dppl.errors import InputError
+from dppl.evaluation import Evaluation
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import USUAL_DELTA
 from dppl.statement import words
 from dppl.statement.data import content, task_of, uri_of
+from dppl.statement.evaluation import is_private, of_model
 
 __all__ = ["model_card"]
 
@@ -22,7 +26,13 @@ _HUB_NAMES = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"} | {
 }
 
 
-def model_card(description: dict[str, Any], *, sha256: str | None = None, license: str = "unknown") -> str:
+def model_card(
+    description: dict[str, Any],
+    *,
+    sha256: str | None = None,
+    license: str = "unknown",
+    results: Mapping[str, Any] | Evaluation | None = None,
+) -> str:
     """Return the card of a model.
 
     Parameters
@@ -34,20 +44,28 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None, licens
     license : str, default="unknown"
         The licence of the model, as model hubs abbreviate it, such as ``"apache-2.0"``. The encoder's own may bind it
         too.
+    results : Evaluation or mapping, default=None
+        A private evaluation of the model. Exact numbers are refused: a card is made to be published.
 
     Returns
     -------
     str
-        Markdown. Depends on the model file alone, so it may be published with it.
+        Markdown. Depends on the model file and on a private evaluation alone, so it may be published with it.
     """
     from dppl.statement.rendering import rendered  # here, because templates are needed by nothing else
 
+    evaluated = None
+    if results is not None:
+        if not is_private(results):
+            raise InputError("a card may be published, so it takes a private evaluation; exact numbers are for a page.")
+        evaluated = of_model(results, description["classes"], sha256 or "")
     said, uri = content(description, sha256=sha256 or "not computed"), uri_of(description["encoder"])
     texts = zip(said["model"]["classes"], said["model"]["descriptions"] or (), strict=False)
     return rendered(
         "card.md",
         model=said["model"],
         guarantee=said["guarantee"],
+        private_evaluation=evaluated,
         ledger=description["guarantee"]["ledger_entry"],
         front_matter=_front_matter(description, sha256, license),
         task=task_of(description),

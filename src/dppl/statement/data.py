@@ -51,6 +51,7 @@ def content(
     evaluation: Mapping[str, Any] | None = None,
     ledger: Mapping[str, Any] | None = None,
     gallery: Mapping[str, Any] | None = None,
+    private_evaluation: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return what is known of a model from its file, and apart from it what its publisher measured and paid."""
     guarantee = Guarantee.from_dict(description["guarantee"])
@@ -99,6 +100,7 @@ def content(
         },
         "ledger": ledger,
         "evaluation": evaluation,
+        "private_evaluation": private_evaluation,
         "gallery": gallery,
         "checks": _checks(description, guarantee, file, ledger is not None),
     }

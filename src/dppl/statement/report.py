@@ -16,10 +16,12 @@ from dppl.errors import InputError, ParameterError
 from dppl.io import Source, open_source
 from dppl.io.sources import holds_embeddings
 from dppl.statement.data import FORMAT, account_of, content, describe, evaluation_of, read_evaluation
+from dppl.statement.evaluation import is_private, of_model
 from dppl.statement.pictures import gallery_of, selected_items
 
 if TYPE_CHECKING:
     from dppl.estimators.released import Reported
+    from dppl.evaluation import Evaluation
     from dppl.kernel.privacy.ledger import Ledger
 
 __all__ = ["Report", "make_report"]
@@ -55,7 +57,7 @@ class Report:
         version = content.get("format") if isinstance(content, dict) else None
         if version != FORMAT:
             raise InputError(f"a report is a dict of format {FORMAT}; got {version!r}.")
-        self._content = deepcopy(content)
+        self._content = {"private_evaluation": None} | deepcopy(content)  # of a report from before there were any
 
     def dict(self) -> builtins.dict[str, Any]:
         """Return the content."""
@@ -91,7 +93,7 @@ class Report:
 def make_report(
     model: Reported | _Path,
     *,
-    results: Mapping[str, Any] | _Path | None = None,
+    results: Mapping[str, Any] | Evaluation | _Path | None = None,
     ledger: Ledger | _Path | None = None,
     public: Source | _Path | None = None,
     by: str | None = None,
@@ -102,8 +104,8 @@ def make_report(
     ----------
     model : classifier or path
         A fitted one of dppl, such as `SoftmaxPrototypes`, `PrivateClassifier` or `SparseFinetuner`, or its file.
-    results : path or mapping, default=None
-        What `dppl evaluate --json` printed, or a file of it.
+    results : Evaluation or path or mapping, default=None
+        A private evaluation of the model, or what `dppl evaluate --json` printed without privacy; or a file of either.
     ledger : Ledger or path or str, default=None
         The ledger that paid for the model; only the account of its data set is shown.
     public : Source or path, default=None
@@ -128,8 +130,8 @@ def make_report(
 
     Notes
     -----
-    A model holds nothing private, and neither does a report of it alone. What `results` say was measured by its maker;
-    if that was on private records, the report must not be published.
+    A model holds nothing private, and neither does a report of it with a private evaluation. Other `results` are exact
+    numbers: if they were measured on private records, the report must not be published.
     """
     from dppl.estimators.released import Reported  # here, because scikit-learn comes with it
 
@@ -148,8 +150,11 @@ def make_report(
     # What the publisher adds; no guarantee covers it.
     known: dict[str, Any] = {"by": by}
     if results is not None:
-        evaluation = results if isinstance(results, Mapping) else read_evaluation(Path(results))
-        known["evaluation"] = evaluation_of(evaluation, description["classes"])
+        evaluation = read_evaluation(Path(results)) if isinstance(results, str | os.PathLike) else results
+        if not isinstance(evaluation, Mapping) or is_private(evaluation):
+            known["private_evaluation"] = of_model(evaluation, description["classes"], digest)
+        else:
+            known["evaluation"] = evaluation_of(evaluation, description["classes"])
     if ledger is not None:
         if isinstance(ledger, str | os.PathLike):
             from dppl.kernel.privacy.ledger import accounts  # here, because the database comes with it
