@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +127,11 @@ def test_its_model_predicts_and_evaluates(trained, cli):
     assert (found["n"], found["n_unusable"]) == (24, 0)
     assert found["accuracy"] > 0.8
     assert [entry["class"] for entry in found["per_class"]] == list(CLASSES)
+    evaluate = ["evaluate", "m.safetensors", "new", "--encoder", NETWORK, "--private", "--mu", "1000", "--json"]
+    private = json.loads(run(cli, *evaluate).stdout)
+    assert private["accuracy"]["value"] == pytest.approx(found["accuracy"], abs=0.01)
+    assert private["model_sha256"] == sha256(Path("m.safetensors").read_bytes()).hexdigest()
+    assert "one at a time" in private["guarantee"]["assumptions"][0]
 
 
 def test_the_command_trains_what_the_library_trains(trained, cli):

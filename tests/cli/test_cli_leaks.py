@@ -717,6 +717,85 @@ def test_a_leak_of_the_number_of_persons_is_noticed(raw_folders, assert_same, mo
         assert_same(pair, train(["--mu", "1", "--groups", "who"]))
 
 
+# Private evaluations: with the same noise on top of what was counted, all that they say and leave is the same.
+
+
+@pytest.fixture
+def evaluated(monkeypatch, trace, letters):
+    """Evaluate a public model in two folders, with an account, and return both traces; mechanisms return one value."""
+
+    def release(mechanism, exact, source):
+        generator = np.random.default_rng(exact.shape)
+        return np.rint(mechanism.noise_std * generator.normal(5, 1, exact.shape)).astype(np.int64)
+
+    monkeypatch.setattr(RoundedGaussian, "release", release)
+    encoder = letters.fingerprint.text()
+    model = dppl.MeanPrototypes(dppl.ZCDP(10.0), classes=CLASSES, random_state=0)
+
+    def run(pair, data, options=(), raw=False):
+        traces, unit = [], "person" if "--groups" in options else "record"
+        for folder in pair:
+            rows = np.random.default_rng(3).standard_normal((12, 27 if raw else 8)).astype(np.float32)
+            table = dppl.io.EmbeddingTable.of(rows, metadata={"encoder": encoder} if raw else {})
+            model.fit(table, Y).save(folder / "out.safetensors", overwrite=True)
+            if not (folder / "ledger.db").exists():
+                trace(folder, "ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2", "--unit", unit)
+            evaluate = ["evaluate", "out.safetensors", data, "--private", "--mu", "1", "--out", "evaluation.json"]
+            traces.append(trace(folder, *evaluate, "--ledger", "ledger.db", "--dataset", "wards/test", *options))
+        return traces
+
+    return run
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_private_evaluation_shows_only_what_it_releases(record, folders, evaluated):
+    first, second = evaluated(folders(neighbours(record)), "private/train.npz")
+    assert first == second
+    assert (first.exit_code, first.stderr, first.warnings, first.log) == (0, "", [], [])
+    assert "evaluation.json" in first.files
+
+
+@pytest.mark.parametrize(("source", "item"), sorted(case for case in READ if case[0] != "images"))
+def test_a_private_evaluation_of_texts_shows_only_what_it_releases(source, item, raw_folders, evaluated):
+    pair = raw_folders(raw_neighbours(*ITEMS[item]), source)
+    first, second = evaluated(pair, SOURCES[source][2][0], raw=True)
+    assert first == second
+    assert (first.exit_code, first.stderr, first.warnings, first.log) == (0, "", [], [])
+
+
+@pytest.mark.parametrize("person", PEOPLE)
+def test_a_private_evaluation_of_persons_shows_only_what_it_releases(person, raw_folders, evaluated):
+    pair = raw_folders([(TEXTS, Y)] * 2)
+    for folder, people in zip(pair, (PEOPLE[person], []), strict=True):
+        write_people(folder, ".parquet", people)
+    first, second = evaluated(pair, "private/mails.parquet", ["--groups", "who"], raw=True)
+    assert first == second
+    assert (first.exit_code, first.stderr, first.warnings, first.log) == (0, "", [], [])
+
+
+def test_a_leak_of_an_evaluation_is_noticed(folders, evaluated, monkeypatch):
+    from dppl.kernel.outcomes import Outcomes
+
+    whole = Outcomes.of.__func__
+
+    def of(kind, labels, *others, **options):
+        typer.echo(len(labels))
+        return whole(kind, labels, *others, **options)
+
+    monkeypatch.setattr(Outcomes, "of", classmethod(of))
+    first, second = evaluated(folders(neighbours("nan")), "private/train.npz")
+    assert first != second
+
+
+def test_a_refused_evaluation_shows_nothing_of_the_records(folders, evaluated):
+    pair = folders(neighbours("good"))
+    for options, code in ((["--mu", "3"], 3), (["--dataset", "wards/other", "--y", "animal"], 4)):
+        first, second = evaluated(pair, "private/train.npz", options)
+        assert first == second
+        assert (first.exit_code, first.stdout) == (code, "")
+        assert "evaluation.json" not in first.files
+
+
 UNKNOWN_ITEMS = [(TEXTS, ["Jane", *Y[1:].tolist()]), ([*TEXTS, f"{MARK}\0"], [SECRET, "x", *Y[2:].tolist(), "cat"])]
 
 

@@ -6,8 +6,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import dppl
+from dppl.evaluation import Estimate, Evaluation, OfClass, Together
 from dppl.statement import Report
 from dppl.statement.data import content, describe, evaluation_of
+from dppl.statement.evaluation import of_model
 
 # German, Arabic, an emoji of several characters, markup of three kinds, and a long one.
 NAMES = [
@@ -64,6 +66,30 @@ def evaluated(classes, seed=0):
     }
 
 
+def privately_evaluated(classes, model_sha256=64 * "0"):
+    """A private evaluation, made up: some classes are told and some cannot be."""
+    told = (Estimate(0.8, 0.7, 0.9), Estimate(None, 0.0, 1.0), Estimate(1.0, 0.4, 1.0), Estimate(0.0, 0.0, 0.3))
+    rows = [
+        OfClass(name, Estimate(20.0, 10.0, 30.0), told[place % 4], told[(place + 1) % 4])
+        for place, name in enumerate(classes)
+    ]
+    return Evaluation(
+        classes=tuple(classes),
+        unit="one record",
+        confidence=0.9,
+        n=Estimate(1000.0, 990.0, 1010.0),
+        accuracy=told[0],
+        balanced_accuracy=told[1],
+        per_class=tuple(rows),
+        bands=(),
+        guarantee=fitted(["a", "b"]).guarantee_,
+        top_k=5,
+        top_k_accuracy=told[2],
+        together=Together(0.3, disjoint=True),
+        model_sha256=model_sha256,
+    )
+
+
 def account(n_releases=2):
     release = {"date": "2026-01-31", "estimator": "MeanPrototypes", "mechanism": "rounded Gaussian"}
     return {
@@ -99,6 +125,7 @@ def everything(names):
             file=file,
             by="Klinik für Prüfung",
             evaluation=evaluation_of(evaluated(names), names),
+            private_evaluation=of_model(privately_evaluated(names), names, digest),
             ledger=account(),
             gallery=gallery(names[:30]),
         )

@@ -7,11 +7,13 @@ import yaml
 
 import dppl
 from dppl._fingerprint import Fingerprint
+from dppl.errors import InputError
 from dppl.estimators.model_file import describe
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.statement import model_card, words
 from loops import loop
+from statement.contents import described, evaluated, fitted, privately_evaluated
 
 
 @pytest.fixture(params=["released", "seeded"])
@@ -175,3 +177,13 @@ def test_the_code_of_the_card_runs(tmp_path, monkeypatch, capsys):
     assert str(model.guarantee_) in capsys.readouterr().out
     assert card.count("sum of clipped gradients") == 1
     assert "rounded Gaussian, 16 times" in card
+
+
+def test_a_card_has_a_private_evaluation_and_no_exact_numbers():
+    description = described(fitted(["a|b", "b"]))[0]
+    card = model_card(description, results=privately_evaluated(["a|b", "b"]))
+    assert "| a\\|b | 0.80 (0.70 to 0.90) | cannot tell | 20 (10 to 30) |" in card
+    assert card.index("## How good it is") < card.index("## Guarantee")
+    assert "How good it is" not in model_card(description)
+    with pytest.raises(InputError, match="takes a private evaluation"):
+        model_card(description, results=evaluated(["a|b", "b"]))

@@ -2,6 +2,8 @@
 
 import json
 import re
+from dataclasses import replace
+from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,7 +24,7 @@ from dppl.statement.data import content, describe, evaluation_of
 from dppl.statement.pictures import gallery_of
 from dppl.statement.rendering import at_most, view
 from loops import loop
-from statement.contents import NAMES, account, described, evaluated, everything, fitted, gallery
+from statement.contents import NAMES, account, described, evaluated, everything, fitted, gallery, privately_evaluated
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
@@ -89,6 +91,7 @@ def test_a_report_with_everything_is_valid():
         lambda d: d["evaluation"]["confusions"][0].update(n=0),
         lambda d: d["gallery"]["classes"][0]["items"][0].pop("id"),
         lambda d: d["ledger"].update(unheard_of=1),
+        lambda d: d["private_evaluation"]["per_class"][0]["recall"].pop("low"),
     ],
 )
 def test_damaged_contents_are_not_valid(damage):
@@ -207,7 +210,7 @@ def test_every_link_leads_to_a_heading():
     found = Page(everything(NAMES).html())
     targets = [value.removeprefix("#") for _, name, value in found.attributes if name == "href"]
     ids = [value for _, name, value in found.attributes if name == "id"]
-    assert len(targets) == 6
+    assert len(targets) == 7
     assert set(targets) == set(ids)
     assert len(ids) == len(set(ids))
 
@@ -258,6 +261,63 @@ def test_what_was_measured_is_marked_as_not_covered():
     alone = fitted(NAMES).report()
     for form in (alone.html(), alone.markdown()):
         assert "must not be published" not in form
+
+
+def test_a_private_evaluation_comes_before_the_promise_in_the_order_of_the_class_list():
+    names = [name for name in NAMES if not name.startswith("long")]
+    page = everything(names).html()
+    assert page.index('id="quality"') < page.index('id="promise"')
+    part = page[page.index('id="quality"') : page.index('id="promise"')]
+    for text in (
+        "0.80 (0.70 to 0.90)",
+        "cannot tell",
+        "holds with 90 %",
+        "may be published",
+        "mu = 0.3 (the parts are",
+    ):
+        assert text in part
+    places = [part.index(f'<th scope="row"><bdi dir="auto">{name_of(name)}') for name in names]
+    assert places == sorted(places)
+    assert part.count('class="between"') == 2 * len(names)
+    markdown = everything(names).markdown()
+    assert markdown.index("## How good it is") < markdown.index("## The guarantee in numbers")
+    assert "| ordinary | 0.80 (0.70 to 0.90) | cannot tell | 20 (10 to 30) |" in markdown
+
+
+def name_of(text):
+    from dppl.statement.rendering import name
+
+    return str(name(text)).removeprefix('<bdi dir="auto">')
+
+
+def test_a_private_evaluation_of_another_file_is_marked_and_of_other_classes_refused(tmp_path):
+    model = fitted(["a", "b"])
+    model.save(tmp_path / "m.safetensors")
+    own = sha256((tmp_path / "m.safetensors").read_bytes()).hexdigest()
+    told = "do not hold the hash of this file"
+    for evaluation, marked in (
+        (privately_evaluated(["a", "b"], own), False),
+        (privately_evaluated(["a", "b"], None), False),
+        (privately_evaluated(["a", "b"]), True),
+        (privately_evaluated(["a", "b"]).to_dict(), True),
+    ):
+        report = model.report(results=evaluation)
+        assert (told in report.html()) == (told in report.markdown()) == marked
+        assert "Not for release" not in report.html()
+    (tmp_path / "e.json").write_text(privately_evaluated(["a", "b"], own).to_json())
+    assert (
+        model.report(results=tmp_path / "e.json").dict()
+        == model.report(results=privately_evaluated(["a", "b"], own)).dict()
+    )
+    with pytest.raises(InputError, match="other classes"):
+        model.report(results=privately_evaluated(["a", "c"]))
+    lacking = privately_evaluated(["a", "b"]).to_dict()
+    lacking.pop("accuracy")
+    with pytest.raises(InputError, match="lacks a field"):
+        model.report(results=lacking)
+    honest = privately_evaluated(["a", "b"])
+    seeded = replace(honest, guarantee=replace(honest.guarantee, fit_for_release=False))
+    assert "The noise of these numbers came from a seed" in model.report(results=seeded).html()
 
 
 def test_classes_stand_from_the_lowest_accuracy_and_minorities_are_marked():

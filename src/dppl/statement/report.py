@@ -57,7 +57,8 @@ class Report:
         version = content.get("format") if isinstance(content, dict) else None
         if version != FORMAT:
             raise InputError(f"a report is a dict of format {FORMAT}; got {version!r}.")
-        self._content = {"private_evaluation": None} | deepcopy(content)  # of a report from before there were any
+        self._content = deepcopy(content)
+        self._content.setdefault("private_evaluation", None)  # reports of old have none
 
     def dict(self) -> builtins.dict[str, Any]:
         """Return the content."""
