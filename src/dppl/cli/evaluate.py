@@ -62,8 +62,8 @@ class Evaluate(OnModel, Labels, Persons, Budget, Account):
 
     Without --private the numbers are exact, and for the owner of the records only:
     no guarantee covers them, so do not publish them. Balanced accuracy is the mean
-    of the class accuracies; minority accuracy that of the smallest 25 %. Records
-    that cannot be used are counted, and enter no figure.
+    of the class accuracies, and minority accuracy the mean of the smallest 25 %.
+    Records that cannot be used are counted, and enter no figure.
 
     MODEL may also be a class list (.txt), if DATA has the labels that another model
     predicted, as texts in the column "predicted" or --x.
