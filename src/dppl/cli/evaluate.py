@@ -120,7 +120,8 @@ class Evaluate(OnModel, Labels, Persons, Budget, Account):
             print_json(evaluation.to_dict())
             return
         _print_private(evaluation)
-        print_charge(self.ledger, account["ledger"], evaluation.guarantee)
+        if self.ledger is not None:
+            print_charge(self.ledger, account["ledger"], evaluation.guarantee)
         if self.out is None:
             typer.echo("Keep this: a second run costs as much again. --out FILE writes it for dppl show.")
         else:
