@@ -41,19 +41,23 @@ def process(digits, tmp_path):
 def head(body):
     return (
         "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
+        f"Authorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_running_requests_finish(process, sample, number):
-    ended, port, logs = process()
+def test_a_signal_lets_running_requests_finish_and_a_token_is_asked_for(process, sample, number):
+    needs_token = number == signal.SIGTERM
+    options = ("--host", "0.0.0.0", "--token", "env:THE_TOKEN") if needs_token else ()
+    ended, port, logs = process(*options, THE_TOKEN=TOKEN)
+    assert Client(port).get("/health").status == (401 if needs_token else 200)
+    assert Client(port, TOKEN).get("/health").json() == {"status": "ok", "models": ["digits"]}
     body = json.dumps({"embeddings": sample.X_test[:9].tolist()}).encode()
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(head(body) + body[:10])
-        assert Client(port).get("/health").status == 200  # so the other request is being read
+        assert Client(port, TOKEN).get("/health").status == 200  # so the other request is being read
         ended.send_signal(number)
         while True:  # until nobody listens any more
             try:
@@ -69,18 +73,9 @@ def test_a_signal_lets_running_requests_finish(process, sample, number):
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert len(json.loads(answer.partition(b"\r\n\r\n")[2])["predictions"]) == 9
     assert ended.wait(60) == 0
-    events = [json.loads(line)["event"] for line in logs.read_text().splitlines()]
-    assert (events[0], events[-1]) == ("listening", "stopped")
-
-
-@pytest.mark.slow
-def test_a_token_from_the_environment(process):
-    _, port, logs = process("--host", "0.0.0.0", "--token", "env:THE_TOKEN", THE_TOKEN=TOKEN)
-    assert Client(port).get("/health").status == 401
-    assert Client(port, TOKEN).get("/health").json() == {"status": "ok", "models": ["digits"]}
     assert TOKEN not in logs.read_text()
-    (listening, *_) = map(json.loads, logs.read_text().splitlines())
-    assert listening["token"] is True
+    events = [json.loads(line) for line in logs.read_text().splitlines()]
+    assert (events[0]["event"], events[0]["token"], events[-1]["event"]) == ("listening", needs_token, "stopped")
 
 
 @pytest.fixture
