@@ -268,4 +268,5 @@ def test_a_model_is_not_compared_on_its_own_training_records(tmp_path):
         with pytest.raises(ParameterError, match="not trained on"):
             call(other, model, X[:200], y[:200], GaussianDP(1), ledger=ledger, partition="train")
         call(other, model, X[200:], y[200:], GaussianDP(1), ledger=ledger, partition="test")
-    assert [one["partition"] for one in ledger.releases()] == ["train", "test", "test"]
+    charged = [(one["estimator"], one["partition"]) for one in ledger.releases()]
+    assert charged == [("MeanPrototypes", "train"), ("comparison", "test"), ("choice", "test")]

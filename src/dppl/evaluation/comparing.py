@@ -184,7 +184,7 @@ def compare(
     """
     _validate.open_unit(confidence=confidence)
     declared = {"signed": Measurement(SignedHits(), _SIGNED), "disagreements": Measurement(Disagreements(), _OTHERS)}
-    asked = _ask([a, b], X, y, budget, declared, groups, ledger, partition, random_state)
+    asked = _ask("comparison", [a, b], X, y, budget, declared, groups, ledger, partition, random_state)
     ((signed,), v_signed), ((differ, same), v) = asked.in_records("signed"), asked.in_records("disagreements")
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     return Comparison(
@@ -251,7 +251,7 @@ def choose(
     if len(models) < 2:
         raise ParameterError(f"must be at least two classifiers; got {len(models)}.", parameter="models")
     declared = {"best": Measurement(MostHits(len(models)))}
-    asked = _ask(models, X, y, budget, declared, groups, ledger, partition, random_state)
+    asked = _ask("choice", models, X, y, budget, declared, groups, ledger, partition, random_state)
     guarantee = replace(asked.guarantee, not_covered=(*asked.guarantee.not_covered, _CHOSEN))
     return Choice(position=int(asked.answers["best"][0]), n_models=len(models), guarantee=guarantee)
 
@@ -271,6 +271,7 @@ class _Asked:
 
 
 def _ask(
+    name: str,
     models: Sequence[Predicts],
     X: Any,
     y: Any,
@@ -301,11 +302,11 @@ def _ask(
     for one, digest in zip(predictors, digests, strict=True):
         refuse_training_records(one.model, digest, ledger, partition)
     recorded = {"models": [type(one.model).__name__ for one in predictors], "model_sha256": digests}
-    guarantee, entry = charge(ledger, partition, guarantee, "comparison", recorded)
+    guarantee, entry = charge(ledger, partition, guarantee, name, recorded)
     with charged(entry), np.errstate(all="ignore"):
         each = [Outcomes.of(labels, ids, one.classes, one.guesses()) for one in predictors]
         with Measure(paid, Rivals.of(each), random_state) as measure:
-            answers = {name: measure(name) for name in declared}
+            answers = {one: measure(one) for one in declared}
     if ledger is not None and entry is not None:
         ledger.finish(entry)
     return _Asked(answers, paid, guarantee)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from dppl import _validate
-from dppl.errors import ParameterError
+from dppl.errors import BudgetError, ParameterError
 from dppl.evaluation.intervals import KNOWN, balanced_accuracy, bands_of, each_class, ratio
 from dppl.evaluation.measuring import measurements, variance
 from dppl.kernel.measure import calibrated
-from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP
+from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.queries import ADD_REMOVE
 from dppl.planning.plan import class_sizes
@@ -208,6 +208,8 @@ def plan_evaluation(
     for name, value, bound in (("n_classes", n_classes, 2), ("n_test", n_test, n_classes * (smallest or 1))):
         if value < bound:
             raise ParameterError(f"must be at least {bound}; got {value!r}.", parameter=name)
+    if isinstance(budget, PureDP):
+        raise BudgetError("an evaluation adds Gaussian noise, which pure DP does not allow; add a delta.")
     n_test, smallest = int(n_test), int(smallest or n_test // n_classes)
     mu, sizes = budget.gaussian_allowance().mu, class_sizes(n_classes, n_test, smallest)
     halves = _half_widths(mu, sizes, rate, _quantile(confidence))
