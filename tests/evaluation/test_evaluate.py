@@ -405,7 +405,9 @@ def test_disjoint_parts_cost_the_larger_and_the_ledger_agrees(tmp_path):
     assert ledger.spent()["mu"] == one.together.mu
     assert one.guarantee.ledger_entry == "wards, release 2"
     assert "disjoint" in str(one)
-    # Of other records, as far as anybody knows: squares add up.
+    # Of other records, as far as anybody knows: squares add up. So it is of a model that the ledger does not name.
+    unknown = dppl.evaluate(fitted(None, None), ROWS, LABELS, GaussianDP(0.1), ledger=ledger, partition="test")
+    assert not unknown.together.disjoint
     elsewhere = dppl.evaluate(model, ROWS, LABELS, BUDGET)
     assert not elsewhere.together.disjoint
     assert elsewhere.together.mu == pytest.approx(0.5)
