@@ -356,8 +356,8 @@ class MostHits(OwnAnswer):
 
     def answer(self, mechanism: Any, records: Rivals, source: Randomness) -> Int64:
         """Return the position of one model, shape (1,)."""
-        selected: Int64 = mechanism.select(records.right.astype(np.int64) @ records.weights, source)
-        return selected
+        utilities = np.array([records.weights[right].sum() for right in records.right], np.int64)
+        return np.asarray(mechanism.select(utilities, source))
 
 
 def counted(cells: NDArray[np.integer[Any]], weights: Int64, n_cells: int) -> Int64:
