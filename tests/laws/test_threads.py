@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from dppl import GaussianDP, PublicData, SoftmaxPrototypes
 from dppl.estimators import base
-from dppl.kernel.lattice import threads
+from dppl.kernel.lattice import stream
 from dppl.lab import LeastSquares
 from laws.recipes import FIRST, SHARED, each
 from loops import loop
@@ -19,14 +19,14 @@ def check_one_thread(kind, monkeypatch):
     charge = base.charge
 
     def watched(*args):
-        seen.append(threads._threads_of_blas())
+        seen.append(stream._threads_of_blas())
         return charge(*args)
 
     monkeypatch.setattr(base, "charge", watched)
     with threadpool_limits(3):
         kind.fit(*kind.records(23))
         assert set(seen) == {1}
-        assert threads._threads_of_blas() == 3
+        assert stream._threads_of_blas() == 3
 
 
 @each(SHARED)

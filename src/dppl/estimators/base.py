@@ -25,7 +25,7 @@ from dppl.estimators.public_data import PublicData
 from dppl.estimators.released import ReleasedClassifier
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
-from dppl.kernel.lattice.threads import one_thread_each
+from dppl.kernel.lattice.stream import one_thread_each
 from dppl.kernel.measure import Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget

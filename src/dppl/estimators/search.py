@@ -21,7 +21,7 @@ from dppl.estimators.base import EmbeddingClassifier, as_json, charge, charged, 
 from dppl.estimators.parameters import parameters, with_options
 from dppl.estimators.released import Reported
 from dppl.kernel import reading
-from dppl.kernel.lattice.threads import one_thread_each
+from dppl.kernel.lattice.stream import one_thread_each
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
 from dppl.kernel.privacy import ZCDP, ApproxDP, Guarantee, Release
 from dppl.kernel.privacy.accounting import rho_per_run_within

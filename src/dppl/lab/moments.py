@@ -20,7 +20,7 @@ from dppl.estimators import Classifier
 from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.lattice.threads import in_order
+from dppl.kernel.lattice.stream import in_order
 from dppl.kernel.queries import ClassGramMatrices, ClassSums, GramMatrix, SoftmaxCurvatures, SoftmaxGradients
 from dppl.prototypes._shared import SHARPNESS
 

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from dppl.kernel.lattice import Lattice, int8, iter_blocks, kernels
 from dppl.kernel.lattice.kernels import SimilarityClip, utilities
 from dppl.kernel.lattice.residuals import SoftmaxGradient
-from dppl.kernel.lattice.threads import one_thread_each
+from dppl.kernel.lattice.stream import one_thread_each
 from loops import loop
 
 STAND_IN = SimpleNamespace(

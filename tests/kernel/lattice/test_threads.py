@@ -9,7 +9,7 @@ from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.lattice import lattice as lattice_module
 from dppl.kernel.lattice.kernels import SimilarityClip, gram_matrices, utilities
 from dppl.kernel.lattice.residuals import SoftmaxGradient
-from dppl.kernel.lattice.threads import cut, in_order, one_thread_each
+from dppl.kernel.lattice.stream import cut, in_order, one_thread_each
 
 
 def everything():
@@ -113,9 +113,9 @@ def test_blas_is_as_before_when_results_are_left():
 
 
 def threads_of_blas():
-    from dppl.kernel.lattice import threads
+    from dppl.kernel.lattice import stream
 
-    return threads._threads_of_blas()
+    return stream._threads_of_blas()
 
 
 def test_overlapping_work_leaves_blas_as_it_was():

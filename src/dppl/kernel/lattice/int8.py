@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.kernel.lattice.threads import one_thread_each
+from dppl.kernel.lattice.stream import one_thread_each
 
 Int8 = NDArray[np.int8]
 

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from dppl.kernel.lattice import int8
 from dppl.kernel.lattice.lattice import LARGEST, Int8, Lattice
-from dppl.kernel.lattice.stream import iter_blocks
-from dppl.kernel.lattice.threads import cut, in_order
+from dppl.kernel.lattice.stream import cut, in_order, iter_blocks
 
 Int64 = NDArray[np.int64]
 Codes = NDArray[np.intp]

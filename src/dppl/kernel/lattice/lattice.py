@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
 from dppl.errors import InputError, ParameterError
-from dppl.kernel.lattice.stream import RowSource, iter_blocks
-from dppl.kernel.lattice.threads import in_order, one_thread_each
+from dppl.kernel.lattice.stream import RowSource, in_order, iter_blocks, one_thread_each
 
 LARGEST = 127
 SUM_ROWS = 4096  # 127·4096 < 2²⁴, so a block's class sums are exact in float32

@@ -28,7 +28,7 @@ from dppl.errors import ParameterError
 from dppl.kernel.lattice import int8
 from dppl.kernel.lattice.kernels import Codes
 from dppl.kernel.lattice.lattice import Int8, Lattice
-from dppl.kernel.lattice.threads import cut, in_order, small_steps
+from dppl.kernel.lattice.stream import cut, in_order, small_steps
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
