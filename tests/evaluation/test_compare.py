@@ -8,11 +8,11 @@ import pytest
 from scipy import stats
 
 import dppl
-from dppl import GaussianDP, Ledger, MeanPrototypes, PureDP
+from dppl import GaussianDP, Ledger, MeanPrototypes, PureDP, SoftmaxPrototypes
 from dppl.errors import BudgetError, InputError, ParameterError
 from dppl.evaluation import AlreadyPredicted, choose, compare, intervals
 from dppl.evaluation.measuring import variance
-from dppl.kernel.measure import Measurement, calibrated
+from dppl.kernel.measure import Measure, Measurement, calibrated
 from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness
 from dppl.kernel.outcomes import Disagreements, MostHits, OutcomeQuery, Outcomes, Rivals, SignedHits
 from dppl.kernel.queries import ADD_REMOVE, STEPS
@@ -84,6 +84,35 @@ def test_no_record_and_no_person_moves_a_query_further_than_its_reach(query):
     assert furthest == query.squared_reach(ADD_REMOVE) == STEPS**2
     # A planted fault with the same claim is caught by the same records.
     assert max(moved(HitsOfBoth(), *pair) for pair in pairs) == 2 * HitsOfBoth().squared_reach(ADD_REMOVE)
+
+
+def test_the_whole_way_moves_by_one_record_whatever_it_is(monkeypatch):
+    """With the same seed, released answers of neighbours differ by what the record moves: from rows to answers."""
+    rng, released = np.random.default_rng(0), []
+    X, y = rng.normal(size=(40, 6)), rng.choice(CLASSES, 40)
+    models = [kind(GaussianDP(1), CLASSES, random_state=0).fit(X, y) for kind in (MeanPrototypes, SoftmaxPrototypes)]
+    whole = Measure.__call__
+
+    def spied(self, name, **asked):
+        released.append(whole(self, name, **asked))
+        return released[-1]
+
+    monkeypatch.setattr(Measure, "__call__", spied)
+
+    def answers(rows, labels):
+        released.clear()
+        compare(*models, rows, labels, GaussianDP(0.3), random_state=1)
+        return list(released)
+
+    before = answers(X, y)
+    unusual = [np.full(6, np.nan), np.zeros(6), np.full(6, 1e300), *rng.normal(size=(5, 6))]
+    moves = [
+        [sum(int(step) ** 2 for step in (after - one).ravel()) for after, one in zip(found, before, strict=True)]
+        for row in unusual
+        for label in (*CLASSES, "other")
+        for found in [answers(np.vstack([X, row]), np.append(y, label))]
+    ]
+    assert np.max(moves, axis=0).tolist() == [STEPS**2, STEPS**2]
 
 
 def test_a_label_of_no_class_counts_nowhere():
