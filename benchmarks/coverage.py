@@ -49,7 +49,7 @@ class Population:
         self.members = [np.flatnonzero(y_test == code) for code in self.classes]
         model = SoftmaxPrototypes(GaussianDP(1.0), self.classes, random_state=0)
         proba = model.fit(X[rows].astype(np.float32), y[rows]).predict_proba(X_test.astype(np.float32))
-        self.all = Outcomes.of(y_test, None, self.classes, [Guesses(proba.argmax(axis=1), proba)])
+        self.all = Outcomes.of(y_test, None, self.classes, [Guesses(proba.argmax(axis=1), proba)], confidences=True)
         self.recall = np.array([self.all.right[of_class].mean() for of_class in self.members])
 
     def truth(self):
