@@ -20,7 +20,6 @@ from dppl.estimators.registry import BY_METHOD, estimator_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dppl.engines import Engine
     from dppl.estimators import EmbeddingClassifier
     from dppl.finetune.workflow import Finetuned
     from dppl.kernel.privacy import Budget as Spent
@@ -241,12 +240,6 @@ class Where:
         "ray: in tasks of Ray on this machine; auto or ray://HOST:10001: on a cluster (docs/scale.md). Default local.",
         "local",
     )
-
-    def open_engine(self) -> Engine | None:
-        """Return the engine; None for this process."""
-        from dppl.engines import engine_of
-
-        return None if self.engine == "local" else engine_of(self.engine)
 
 
 @request(panel="encoder")

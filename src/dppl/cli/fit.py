@@ -14,6 +14,7 @@ from dppl.cli._groups import Fitting, Method, Persons, Where, check_output, read
 from dppl.cli._output import note, print_model
 from dppl.cli._request import argument, option, request
 from dppl.cli.ledger import print_charge
+from dppl.engines import engine_of
 from dppl.errors import InputError
 
 # How files of raw records end, which are no tables.
@@ -52,7 +53,7 @@ class Fit(Fitting, Persons, Method, Where):
         """Fit, save and print."""
         table, labels, x, y = self.table, self.labels, self.x, self.y
         # What is public is checked first, so that a slip costs neither time nor budget.
-        engine = self.open_engine()
+        engine = None if self.engine == "local" else engine_of(self.engine)
         check_output(self.out, (table, self.classes, labels, self.public, self.examples), force=self.force)
         budget, classes = self.budget(), self.class_list()
         for parameter in ("public", "examples"):

@@ -18,6 +18,7 @@ from dppl._progress import progress
 from dppl.cli._groups import Device, Records, Where, check_output, load_model, read_rows_for
 from dppl.cli._output import note, printable
 from dppl.cli._request import argument, flag, option, request
+from dppl.engines import engine_of
 from dppl.errors import DpplError, InputError, ParameterError
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class Predict(OnModel, Where):
         plain = not self.proba and not self.top
         probable = self.shares == "data" or not plain or self.min_confidence is not None
         shares: Any = self.shares if probable else None
-        engine = self.open_engine()
+        engine = None if self.engine == "local" else engine_of(self.engine)
         if self.table != _PIPE and self.holds_rows(model):
             x = self.x or "x"
             rows: Any = read_rows_for(model, self.table, x=x)
