@@ -189,6 +189,8 @@ def test_texts_and_frames_are_predicted_one_at_a_time():
     predictor = predictor_of(model, [*texts, None])
     assert predictor.assumption == ONE_BY_ONE
     assert np.concatenate([one.predicted for one in predictor.guesses()]).tolist() == [1, 0, 1, 0, -1]
+    counts = model[0].transform(texts)  # a sparse matrix
+    assert np.concatenate([one.predicted for one in predictor_of(model[1], counts).guesses()]).tolist() == [1, 0, 1, 0]
 
 
 def test_a_frame_keeps_its_columns():

@@ -207,15 +207,15 @@ class Linear:
 def _foreign(model: Any, classes: NDArray[Any], X: Any) -> Predictor:
     """Predict by any other classifier."""
     probabilities = hasattr(model, "predict_proba")
-    expected = getattr(model, "n_features_in_", None)
-    if expected is not None and np.ndim(X) == 2 and np.shape(X)[1] != expected:
-        raise InputError(f"X has {np.shape(X)[1]} features, but the fit had {expected}.")
+    expected, shape = getattr(model, "n_features_in_", None), getattr(X, "shape", ())
+    if expected is not None and len(shape) == 2 and shape[1] != expected:
+        raise InputError(f"X has {shape[1]} features, but the fit had {expected}.")
     ask = partial(_predicted, model, classes, probabilities)
     X = as_numpy(X) if is_tensor(X) else X
     public = None
     if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" and X.ndim > 1:
         public = _tried(ask, X.shape[1:], X.dtype)
-    n, rows = X.shape[0] if hasattr(X, "shape") else len(X), X.iloc if hasattr(X, "iloc") else X
+    n, rows = _length(X), X.iloc if hasattr(X, "iloc") else X
     size = 1 if public is None else len(public)
     miss = Guesses(np.array([-1]), np.zeros((1, len(classes))) if probabilities else None)
 
@@ -227,13 +227,18 @@ def _foreign(model: Any, classes: NDArray[Any], X: Any) -> Predictor:
 
 def _predicted(model: Any, classes: NDArray[Any], probabilities: bool, rows: Any) -> Guesses:
     """Ask a classifier about rows."""
-    codes = class_codes(as_labels(model.predict(rows), np.empty((len(rows), 0))), classes, "ignore")
+    codes = class_codes(as_labels(model.predict(rows), np.empty((_length(rows), 0))), classes, "ignore")
     if not probabilities:
         return Guesses(codes)
     table = np.ascontiguousarray(as_numpy(model.predict_proba(rows)), np.float64)
-    if table.shape != (len(rows), len(classes)):
+    if table.shape != (len(codes), len(classes)):
         raise InputError("predict_proba must return a column for each class.")
     return Guesses(codes, table)
+
+
+def _length(rows: Any) -> int:
+    """Return the number of rows, also of a sparse matrix."""
+    return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
 
 
 def _quietly(ask: Ask, rows: Any) -> Guesses:
@@ -272,7 +277,7 @@ def _taken(guesses: Guesses, places: Any) -> Guesses:
 
 def _surely(ask: Ask, rows: Any, public: NDArray[Any] | None, miss: Guesses) -> Guesses:
     """Ask about rows in a block of the shape of `public`, or about one row; each row that raises is a `miss`."""
-    n = len(rows)
+    n = _length(rows)
     try:
         return _taken(_quietly(ask, rows if public is None else np.concatenate([rows, public[n:]])), slice(0, n))
     except Exception:  # an error of a record may quote it
