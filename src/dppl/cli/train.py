@@ -111,7 +111,7 @@ class Train(Training, Persons, Method, Device):
         """Embed, fit, save and print."""
         from dppl.encoders.load import is_code
         from dppl.training import workflow
-        from dppl.training.descriptions import described, names_by_default, takes_examples
+        from dppl.training.descriptions import described, names_by_default
 
         data, public, how = self.data, self.public, self.descriptions
         described_in = None if how in ("auto", "names", "none") else Path(how)
@@ -159,7 +159,7 @@ class Train(Training, Persons, Method, Device):
         print_model(estimator.guarantee_, self.out, summary(estimator), code)
         if estimator.guarantee_.ledger_entry is not None:
             print_charge(str(self.ledger), account["ledger"], estimator.guarantee_)
-        if how == "auto" and takes_examples(estimator) and encoder.modality == "text" and examples is None:
+        if how == "auto" and estimator.starts_from_examples and encoder.modality == "text" and examples is None:
             typer.echo("The classes are not described, since some names are not words; see --descriptions.")
         print_skipped(report)
 

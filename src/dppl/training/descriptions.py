@@ -72,14 +72,13 @@ def are_words(classes: Iterable[object]) -> bool:
     return all(names) and len(set(names)) == len(names)
 
 
-def takes_examples(estimator: EmbeddingClassifier) -> bool:
-    """Return whether the fit of an estimator may start from public examples of the classes."""
-    return type(estimator).starts_from_examples
-
-
 def names_by_default(estimator: EmbeddingClassifier, encoder: Encoder) -> Source | None:
     """Return the names of the classes, if the encoder is for texts, all are words and the estimator takes examples."""
-    if encoder.modality != "text" or not takes_examples(estimator) or not are_words(public_classes(estimator.classes)):
+    if (
+        encoder.modality != "text"
+        or not estimator.starts_from_examples
+        or not are_words(public_classes(estimator.classes))
+    ):
         return None
     return described("names", estimator)
 
@@ -88,7 +87,7 @@ def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:
     """Return the public examples of the classes that a fit is to start from, not embedded yet; None for no examples."""
     if given is None:
         return None
-    if not takes_examples(estimator):
+    if not estimator.starts_from_examples:
         raise ParameterError(
             f"has no effect with {type(estimator).__name__}; use the method softmax, or leave it out.",
             parameter="descriptions",
