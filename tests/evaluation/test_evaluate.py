@@ -435,3 +435,32 @@ def test_costs_that_do_not_add_are_not_added():
     one = dppl.evaluate(persons, ROWS, LABELS, BUDGET, groups=np.arange(60))
     assert one.together.mu == pytest.approx(0.5)
     assert evaluated(*records(3), 3).together is None
+
+
+def test_whatever_records_there_are_something_is_said_of_every_class():
+    """An error that only some records raise would tell of them: also none at all, and none that count."""
+    for n_classes, options in ASKED.values():
+        X, y = records(n_classes)
+        nothing = np.full_like(X, np.nan)
+        cases = [(X[:0], y[:0]), (X[:1], y[:1]), (X, [None] * 40), (nothing, y), (-X, y), (1e300 * X, y), (0 * X, y)]
+        for rows, labels in cases:
+            for groups in (None, [None] * len(rows)):
+                one = evaluated(rows, labels, n_classes, groups, **options)
+                assert [each.label for each in one.per_class] == NAMES[n_classes]
+                json.loads(one.to_json())
+    assert dppl.evaluate(AlreadyPredicted(["a"]), ["a", "b"], ["a", "a"], BUDGET).classes == ("a",)
+
+
+def test_an_error_of_a_classifier_after_the_charge_says_nothing_and_stops_nothing(tmp_path):
+    def never(X):
+        if np.abs(X).max() > 1e6:
+            raise ValueError(f"Jane Doe has {X.tolist()}")
+
+    ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(1.0))
+    one = dppl.evaluate(Watched(never), PRIVATE, ["a", "b", "a"], BUDGET, ledger=ledger, random_state=0)
+    with watched() as uses:
+        dppl.evaluate(Watched(never), PRIVATE, ["a", "b", "a"], BUDGET, random_state=0)
+    totals = next(exact for _, exact, _ in uses if exact.shape == (3,))
+    assert totals.tolist() == [0, 0, 3 * 2**16]  # all are misses
+    assert "Jane" not in one.to_json() + str(one) + repr(one)
+    assert ledger.releases()[0]["status"] == RELEASED

@@ -207,7 +207,8 @@ class Linear:
 def _foreign(model: Any, classes: NDArray[Any], X: Any) -> Predictor:
     """Predict by any other classifier."""
     probabilities = hasattr(model, "predict_proba")
-    expected, shape = getattr(model, "n_features_in_", None), getattr(X, "shape", ())
+    expected = getattr(model, "n_features_in_", None)
+    shape: Any = getattr(X, "shape", ())
     if expected is not None and len(shape) == 2 and shape[1] != expected:
         raise InputError(f"X has {shape[1]} features, but the fit had {expected}.")
     ask = partial(_predicted, model, classes, probabilities)
