@@ -112,7 +112,7 @@ def test_the_texts_of_the_readme_get_the_labels_that_it_shows(pasted):
 
 
 def test_the_page_of_plans_runs(capsys):
-    (planned,) = blocks(page("planning"), "python")
+    planned, _ = blocks(page("planning"), "python")
     names = {}
     exec(compile(planned, "planning.md", "exec"), names)
     assert capsys.readouterr().out == f"{names['plan']}\n{names['plan'].needed}\n"

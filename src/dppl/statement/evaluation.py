@@ -10,7 +10,7 @@ from dppl.evaluation import Estimate, Evaluation
 from dppl.statement import words
 
 _SAME = "evaluate this model: dppl evaluate MODEL DATA --private."
-_REMEMBER = "what you choose by these numbers is better here than elsewhere: measure it on other records."
+_REMEMBER = "what you choose by these numbers looks better on these records than it is; measure it on others."
 
 
 def is_private(results: Mapping[str, Any] | Evaluation) -> bool:
