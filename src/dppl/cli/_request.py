@@ -32,7 +32,7 @@ COMMANDS = {
     "embed": ("embed", "Embed raw images or texts with a frozen public encoder."),
     "fit": ("fit", "Train a private classifier and save it as one file that may be published."),
     "predict": ("predict", "Label every row of a table, or every image or text of a source."),
-    "evaluate": ("evaluate", "Compare a model's predictions with the labels of a table or source."),
+    "evaluate": ("evaluate", "Measure how good a model is on labelled records."),
     "serve": ("serve", "Answer predictions over HTTP, and show a page to try them on."),
     "show": ("show", "Show a model: its classes, its guarantee in words and numbers, and every release behind it."),
     "export": ("export", "Write a model for ONNX or PyTorch, or as a folder for a model hub."),

@@ -157,38 +157,26 @@ def evaluate(
     guarantee = guarantee_of(budget, paid, [predictor], ids is not None, random_state)
     digest = sha256_of(predictor.model)
     is_disjoint = refuse_training_records(predictor.model, digest, ledger, partition)
-    recorded = {
-        "model": type(predictor.model).__name__,
-        "model_sha256": digest,
-        "parts": list(declared),
-        "confidence": confidence,
-        "top_k": k,
-    }
+    name = type(predictor.model).__name__
+    recorded = {"model": name, "model_sha256": digest, "parts": list(declared), "confidence": confidence, "top_k": k}
     guarantee, entry = charge(ledger, partition, guarantee, "evaluation", recorded)
     with charged(entry), np.errstate(all="ignore"):
-        held = Outcomes.of(
-            labels,
-            ids,
-            predictor.classes,
-            predictor.guesses(),
-            top_k=k,
-            confidences=not declared.keys().isdisjoint({"calibration", "reliability"}),
-        )
+        confidences = not declared.keys().isdisjoint({"calibration", "reliability"})
+        compared = labels, ids, predictor.classes, predictor.guesses()
+        held = Outcomes.of(*compared, top_k=k, confidences=confidences)
         with Measure(paid, held, random_state) as measure:
             tables = _asked(measure, n_classes)
     if ledger is not None and entry is not None:
         ledger.finish(entry)
-    said = _said(tables, predictor.classes.tolist(), confidence, k)
-    together = _together(predictor.model, guarantee, is_disjoint)
     return Evaluation(
         classes=tuple(predictor.classes.tolist()),
         unit=guarantee.unit,
         confidence=confidence,
         guarantee=guarantee,
         top_k=k,
-        together=together,
+        together=_together(predictor.model, guarantee, is_disjoint),
         model_sha256=digest,
-        **said,
+        **_said(tables, predictor.classes.tolist(), confidence, k),
     )
 
 
