@@ -504,7 +504,7 @@ def test_what_is_left_of_other_options_can_be_begun_anew(mails, cli, error_line,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(workflow, "save", stopped)
+        patch.setattr(dppl.SoftmaxPrototypes, "save", stopped)
         assert cli(*TRAIN, *EXACT).exit_code == 130
     (mails / "more.csv").write_text("other,text,label\n1,abc,cat\n2,fgh,dog\n")
     other = ["train", "more.csv", *TRAIN[2:], *EXACT]
