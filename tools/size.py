@@ -12,7 +12,7 @@ BUDGET = {
     "continual": 1072,
     "encoders": 1705,
     "estimators": 1807,
-    "evaluation": 1845,
+    "evaluation": 1848,
     "export": 649,
     "finetune": 1777,
     "io": 3341,

@@ -254,6 +254,7 @@ def test_a_choice_takes_the_best_and_says_what_it_does_not_say():
     chosen = choose([TABLE] * 4, tables, labels, GaussianDP(0.3))
     assert (chosen.position, chosen.n_models) == (2, 4)
     assert "evaluate it on other records" in str(chosen)
+    assert "training data" not in str(chosen) + str(compare(TABLE, TABLE, tables[:2], labels, GaussianDP(0.3)))
     (release,) = chosen.guarantee.releases
     assert release.mechanism == "exponential mechanism"
     assert release.cost["mu"] <= 0.3

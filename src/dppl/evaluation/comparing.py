@@ -34,6 +34,7 @@ from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import PERSON
 from dppl.kernel.queries import ADD_REMOVE
 from dppl.kernel.reading import as_labels
+from dppl.statement import words
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
@@ -93,7 +94,7 @@ class Comparison:
             f"On private test {counted}, about {self.n} of them: {verdict}.\n"
             f"accuracy of the first minus the second  {self.difference}\n"
             f"exactly one of both is right            {self.differ}\n"
-            f"{self.guarantee.summary()}"
+            f"{_promise(self.guarantee)}"
         )
 
 
@@ -126,8 +127,12 @@ class Choice:
         return (
             f"Number {self.position + 1} of {self.n_models} was chosen by private test records. These say nothing more "
             "about it: evaluate it on other records, which were not used to train or to choose.\n"
-            f"{self.guarantee.summary()}"
+            f"{_promise(self.guarantee)}"
         )
+
+
+def _promise(guarantee: Guarantee) -> str:
+    return "\n".join(f"{heading}: {text}" for heading, text in words.in_short(guarantee))
 
 
 def compare(
