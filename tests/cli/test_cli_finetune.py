@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -13,8 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
+from cli.conftest import last_of_each
 from dppl import ApproxDP, GaussianDP, Ledger, load
+from dppl.cli.main import app
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner
 from dppl.finetune.files import Checkpoint
@@ -56,30 +60,46 @@ def write_images(folder, seed):
             Image.fromarray(pixels).save(folder / name / f"{number}.png")
 
 
-@pytest.fixture
-def photos(torch, tmp_path, monkeypatch):
-    """A folder with private and new images, a class list and a public network, in which commands run."""
+def write_task(torch, folder):
+    """Write private and new images, a class list and a public network into the current folder."""
     from safetensors.torch import save_file
 
-    monkeypatch.chdir(tmp_path)
-    write_images(tmp_path / "photos", 0)
-    write_images(tmp_path / "new", 1)
-    (tmp_path / "photos" / "red" / "odd.png").write_text("no image")
-    (tmp_path / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES))
-    (tmp_path / "net.py").write_text(CODE)
+    write_images(folder / "photos", 0)
+    write_images(folder / "new", 1)
+    (folder / "photos" / "red" / "odd.png").write_text("no image")
+    (folder / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES))
+    (folder / "net.py").write_text(CODE)
     names = {}
     exec(CODE, names)
     torch.manual_seed(0)
     save_file(names["make"]().state_dict(), "net.safetensors")
-    (tmp_path / "ran").unlink()
-    return tmp_path
+    (folder / "ran").unlink()
 
 
 @pytest.fixture
-def trained(photos, cli):
-    """Train with hardly any noise."""
-    assert cli(*FINETUNE, *EXACT).exit_code == 0
-    return photos
+def photos(torch, tmp_path, monkeypatch):
+    """A folder with private and new images, a class list and a public network, in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    write_task(torch, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def trained_once(torch, tmp_path_factory):
+    """Such a folder, and a model in it that was trained with hardly any noise."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_task(torch, folder)
+        assert CliRunner().invoke(app, last_of_each([*FINETUNE, *EXACT])).exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def trained(trained_once, tmp_path, monkeypatch):
+    """A copy of that folder, in which commands run."""
+    monkeypatch.chdir(shutil.copytree(trained_once, tmp_path, dirs_exist_ok=True))
+    return tmp_path
 
 
 def run(cli, *arguments):
@@ -95,7 +115,8 @@ def test_it_trains_and_leaves_the_model_and_the_owners_list(photos, cli):
     shown = run(cli, *FINETUNE, *EXACT).stdout
     assert shown.startswith("SparseFinetuner: 3 classes, trained head, norm, conv. Saved to m.safetensors. Next: ")
     assert "Next: dppl predict m.safetensors DATA --encoder URI" in shown
-    left = {path.name for path in photos.iterdir()} - {"photos", "new", "classes.txt", "net.py", "net.safetensors"}
+    given = {"photos", "new", "classes.txt", "net.py", "net.safetensors", "__pycache__"}
+    left = {path.name for path in photos.iterdir()} - given
     assert left == {"ran", "m.safetensors", "m.safetensors.private.jsonl"}
     report = photos / "m.safetensors.private.jsonl"
     assert stat.S_IMODE(report.stat().st_mode) == 0o600

@@ -15,6 +15,7 @@ import os
 import re
 import sqlite3
 import stat
+import sys
 import tempfile
 import warnings
 from dataclasses import dataclass, replace
@@ -260,6 +261,7 @@ def trace(cli, caplog, monkeypatch):
     # The app drops all warnings; here they count.
     kept = SimpleNamespace(catch_warnings=contextlib.nullcontext, simplefilter=lambda action: None)
     monkeypatch.setattr(main, "warnings", kept)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of a user's network: it holds the time of its file
     monkeypatch.setattr(ledger_module, "_now", lambda: "2026-01-01T00:00:00+00:00")
     monkeypatch.setattr("typer.testing._get_command", {main.app: COMMAND}.get)
     caplog.set_level(logging.NOTSET)
