@@ -39,6 +39,7 @@ def config(tmp_path):
     return write
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_run_and_report(cli, config, tmp_path):
     out, folder = tmp_path / "r.jsonl", tmp_path / "report"

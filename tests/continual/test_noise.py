@@ -121,6 +121,7 @@ def measured_variance(kind, n_tasks, dim=4000):
     return np.square(total).mean() / single.noise_std**2, math.sqrt(2 / dim)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "n_tasks"), [("tree", 63), ("toeplitz", 200)])
 def test_the_noise_has_the_variance_of_the_formula(kind, n_tasks, monkeypatch):
     """Within six standard errors of a chi-squared mean, so a false alarm has a chance below 1e-8."""

@@ -87,6 +87,7 @@ def tensors(model):
     return {name: array.tobytes() for name, array in model._tensors().items()}
 
 
+@pytest.mark.slow
 @each_stream
 def test_no_bit_depends_on_the_parts(stream, tmp_path):
     whole = learned(stream)

@@ -58,6 +58,7 @@ def test_a_person_counts_once_in_sizes_and_shortfalls(case):
         assert sum(int(v) ** 2 for v in short) <= RESOLUTION**2
 
 
+@pytest.mark.slow
 @given(records())
 @settings(max_examples=200)
 def test_no_residuals_make_a_person_longer_than_a_record(case):
@@ -172,6 +173,7 @@ def test_the_classes_of_most_records_are_kept(case, k):
         assert (kept[own] >= 0).sum() == sizes[best].sum()
 
 
+@pytest.mark.slow
 @given(records(), st.sampled_from([2.0**-3, 0.5, 1.0]))
 @settings(max_examples=100)
 def test_weighted_gradients_are_what_single_records_add(case, clip):

@@ -130,6 +130,7 @@ def test_the_numbers_are_those_of_the_records():
     assert held.total(Disagreements()).tolist() == [STEPS * int((a != b).sum()), STEPS * int((a == b).sum())]
 
 
+@pytest.mark.slow
 def test_what_is_chosen_follows_a_law_that_no_neighbour_changes_by_more_than_epsilon():
     """Utilities only grow, by one record at most; exact probabilities of every choice."""
     query, epsilon = MostHits(2), 0.7
@@ -189,6 +190,7 @@ LEAST = stats.binom.ppf(ALARM, DRAWS, 0.88)
 NOISY = (0.1, 500, (0.1, 0.1))
 
 
+@pytest.mark.slow
 @loop("setting", [NOISY, (0.3, 2000, (0.05, 0.03)), (1.0, 5000, (0.02, 0.0))])
 def test_intervals_of_a_difference_hold_as_often_as_they_say(setting):
     assert covered(lambda *given: intervals.difference(*given, Z), *setting, DRAWS) >= LEAST

@@ -117,11 +117,13 @@ def coverage(rates, sizes, sigma, of_noise):
 RATES, RECORDS = np.array([0.95, 0.9, 0.8, 0.6, 0.3, 0.05]), np.array([300.0, 200, 100, 60, 30, 10])
 
 
+@pytest.mark.slow
 def test_intervals_cover_sampling_and_noise():
     """Of true coverage 0.9 so many draws give less than 0.872 with probability 1e-4 (3.7 standard errors of 0.0077)."""
     assert (coverage(RATES, RECORDS, 8.0, 1.0) > 0.872).all()
 
 
+@pytest.mark.slow
 def test_intervals_that_ignore_the_noise_do_not():
     """The negative control: widths for sampling alone."""
     assert (coverage(RATES, RECORDS, 8.0, 1e-9) < 0.85).all()

@@ -58,6 +58,7 @@ def is_near(plan, measured):
     return all(1 / TOLERANCE <= ratio <= TOLERANCE for ratio in ratios)
 
 
+@pytest.mark.slow
 @loop("setting", SETTINGS)
 def test_widths_are_as_planned(setting):
     assert is_near(planned(*setting), half_widths(*setting))
@@ -93,6 +94,7 @@ def test_more_budget_never_plans_a_wider_interval(n_classes, smallest):
     assert known == sorted(known, reverse=True)
 
 
+@pytest.mark.slow
 @loop("budget", [GaussianDP(0.3), ZCDP(0.05), ApproxDP(1, 1e-6)])
 def test_the_budget_for_a_width_is_the_least_that_reaches_it(budget):
     plan = plan_evaluation(budget, n_classes=10, n_test=5000, smallest=100)

@@ -73,6 +73,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @loop("name", MODELS)
 def test_a_row_is_predicted_by_itself(name):
     made, how = MODELS[name]

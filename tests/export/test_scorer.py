@@ -37,6 +37,7 @@ def rows(dim):
     return made
 
 
+@pytest.mark.slow
 @each(KINDS)
 def test_scores_are_those_of_the_model(kind):
     check(kind.fit(*kind.records(40)), rows(kind.dim))

@@ -110,6 +110,7 @@ def test_every_form_and_type_reads_back(tmp_path, form, dtype):
         assert np.array_equal(np.concatenate(blocks), rows)
 
 
+@pytest.mark.slow
 @SAME_FOLDER
 @given(
     counts=st.lists(st.integers(0, 40), min_size=1, max_size=4),

@@ -114,6 +114,7 @@ def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(kind, tmp_
         estimator.fit(X, y)
 
 
+@pytest.mark.slow
 @each(SHARED_CHARGED)
 def test_an_account_of_any_notion_is_charged_what_the_guarantee_says(kind, tmp_path):
     for number, budget in enumerate((ZCDP(2.0), GaussianDP(2.0), ApproxDP(9.0, 1e-6))):

@@ -59,6 +59,7 @@ def test_budgets_of_all_notions_are_put_in_mu_and_one_epsilon(budget, tmp_path):
     assert privacy["implied_delta"] == 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [1e-7, 1e-5])
 def test_sums_over_samples_imply_no_mu_and_an_epsilon_by_their_noise(delta, tmp_path):
     model = dppl.prototypes.LinearProbe(

@@ -67,6 +67,7 @@ def test_the_schema_is_one_and_describes_every_field():
     assert [name for name, field in found if not field.get("description")] == []
 
 
+@pytest.mark.slow
 def test_reports_of_all_models_are_valid_and_have_every_form(model):
     report = model.report()
     VALIDATOR.validate(report.dict())
@@ -502,6 +503,7 @@ def worst(n_classes, letter):
     )
 
 
+@pytest.mark.slow
 @loop("n_classes, letter", [(10, "𝔊"), (1000, "𝔊"), (1000, "_"), (1000, '"'), (10_000, "𝔊")])
 def test_a_page_stays_small_whatever_the_classes_are_called(n_classes, letter):
     page = worst(n_classes, letter).html().encode("utf-8")

@@ -103,6 +103,7 @@ def test_statements_of_all_models_are_valid(name, statements):
     VALIDATOR.validate(statements[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["softmax-gaussian", "hardly private", "global-adapt", "newton"])
 def test_a_reader_can_compute_mu_from_the_releases(name, statements):
     content = statements[name]

@@ -65,6 +65,7 @@ def test_one_row_moves_the_grams_by_at_most_its_squared_norm(X, row):
         assert Fraction(int((difference**2).sum())) == int(q @ q) ** 2 <= lattice.squared_norm**2
 
 
+@pytest.mark.slow
 @given(rows_of_floats, rows_of_floats, st.integers(0, 1))
 @settings(max_examples=150)
 def test_a_replaced_row_moves_the_grams_by_root_two_squared_norms(row, other, code):

@@ -134,6 +134,7 @@ def naive(private, public, clip):
     )
 
 
+@pytest.mark.slow
 @loop("dim, sizes", [(1, (600, 3)), (3, (1, 0, 300)), (384, (0,)), (384, (600, 3)), (17_000, (1, 0, 60))])
 def test_utilities_are_those_of_integer_arithmetic(dim, sizes, path):
     lattice, rows, *_ = problem(dim, sum(sizes) + 77, dim, 1)

@@ -28,6 +28,7 @@ def exact_cost(difference, mechanism):
     return cost
 
 
+@pytest.mark.slow
 @given(rows, rows, st.floats(1e-6, 1e6), st.booleans())
 @settings(max_examples=300)
 def test_the_noise_costs_at_most_mu_in_rationals(row, other, mu, replaced):

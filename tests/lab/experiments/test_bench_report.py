@@ -217,6 +217,7 @@ def test_starts_are_named_and_stand_in_order(report):
     assert set(default_settings(frame(cells))["wrong"]) == {""}
 
 
+@pytest.mark.slow
 def test_wrong_examples_have_a_figure_beside_the_start_from_zero_on_the_same_rows(report, compared):
     cells = starts(
         None, Examples(5, used=False), Examples("names"), Examples("names", "half"), Examples(5), Examples(1)
@@ -433,6 +434,7 @@ def test_k_of_one_is_never_left_out():
     assert default_settings(frame(cells))["k"].tolist() == [1, 5]
 
 
+@pytest.mark.slow
 def test_the_best_k_may_be_one_by_public_of_the_same_pool_and_parameters(report, compared):
     cells = [
         record("public", 0.9, pool=NEAR, parameters={"lattice__pool": 2}),
