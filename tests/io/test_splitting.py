@@ -79,107 +79,120 @@ def parts(folder, suffix, texts, persons, **options):
     return tuple(map(read, outs))
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
-class TestFiles:
-    def test_every_record_is_in_one_part_in_its_order(self, suffix, tmp_path):
-        train, test = parts(tmp_path, suffix, TEXTS, PERSONS)
-        everything = list(zip(TEXTS, PERSONS.tolist(), strict=True))
-        assert sorted(train + test) == sorted(everything)
-        assert [one for one in everything if one in set(train)] == train
-        assert train
-        assert test
-
-    def test_persons_fall_with_all_of_their_records(self, suffix, tmp_path):
-        train, test = parts(tmp_path, suffix, TEXTS, PERSONS, groups="who")
-        assert not {one for _, one in train} & {one for _, one in test}
-        # The control: without their ids some of 60 persons lie on both sides, but with a chance below 1e-9.
-        train, test = parts(tmp_path, suffix, TEXTS, PERSONS)
-        assert {one for _, one in train} & {one for _, one in test}
-
-    def test_one_person_less_leaves_all_others_where_they_are(self, suffix, tmp_path):
-        whole = parts(tmp_path / "all", suffix, TEXTS, PERSONS, groups="who", key="k")
-        for person in ("p0", "p3", "p59"):
-            kept = np.flatnonzero(person != PERSONS)
-            less = parts(
-                tmp_path / person, suffix, [TEXTS[place] for place in kept], PERSONS[kept], groups="who", key="k"
-            )
-            assert less == tuple([one for one in part if one[1] != person] for part in whole)
-
-    def test_the_same_key_puts_an_id_on_the_same_side_in_every_format(self, suffix, tmp_path):
-        _, test = parts(tmp_path, suffix, TEXTS, PERSONS, groups="who", key="k")
-        assert {one for _, one in test} == set(PERSONS[held_out(PERSONS, 0.4, b"k")].tolist())
-        _, other = parts(tmp_path, suffix, TEXTS, PERSONS, groups="who", key="another")
-        assert other != test
-
-    def test_only_the_owner_may_read_the_parts_and_nothing_is_replaced(self, suffix, tmp_path):
-        parts(tmp_path, suffix, TEXTS, PERSONS)
-        outs = [tmp_path / f"{name}.{suffix}" for name in ("train", "test")]
-        assert [out.stat().st_mode & 0o777 for out in outs] == [0o600, 0o600]
-        before = outs[1].read_bytes()
-        outs[0].unlink()
-        with pytest.raises(FileExistsError):
-            split_file(tmp_path / f"all.{suffix}", *outs, 0.4)
-        assert outs[1].read_bytes() == before
-        assert {path.name for path in tmp_path.iterdir()} <= {f"{name}.{suffix}" for name in ("all", "train", "test")}
+EVERY_FORMAT = pytest.mark.parametrize("suffix", FORMATS)
 
 
-class TestCoins:
-    """Of 20,000 ids, so that a share is told from another by more than ten standard errors."""
+@EVERY_FORMAT
+def test_every_record_is_in_one_part_in_its_order(suffix, tmp_path):
+    train, test = parts(tmp_path, suffix, TEXTS, PERSONS)
+    everything = list(zip(TEXTS, PERSONS.tolist(), strict=True))
+    assert sorted(train + test) == sorted(everything)
+    assert [one for one in everything if one in set(train)] == train
+    assert train
+    assert test
 
-    IDS = np.arange(20_000)
 
-    @staticmethod
-    def is_share(mask, share, false_alarm=1e-6):
-        """Return whether a number of held-out ids may be of this share; wrongly not so with a chance of 1e-6."""
-        n = len(mask)
-        return abs(mask.sum() - n * share) <= norm.isf(false_alarm / 2) * math.sqrt(n * share * (1 - share))
+@EVERY_FORMAT
+def test_persons_fall_with_all_of_their_records(suffix, tmp_path):
+    train, test = parts(tmp_path, suffix, TEXTS, PERSONS, groups="who")
+    assert not {one for _, one in train} & {one for _, one in test}
+    # The control: without their ids some of 60 persons lie on both sides, but with a chance below 1e-9.
+    train, test = parts(tmp_path, suffix, TEXTS, PERSONS)
+    assert {one for _, one in train} & {one for _, one in test}
 
-    def test_the_share_is_as_asked_with_and_without_a_key(self):
-        for ids, key in ((self.IDS, None), (self.IDS, "k"), (len(self.IDS), None), (np.full(20_000, None), "k")):
-            mask = held_out(ids, 0.2, key)
-            assert self.is_share(mask, 0.2)
-            assert not self.is_share(mask, 0.25)  # the control
 
-    def test_ids_fall_independently_of_each_other_and_keys_of_keys(self):
-        one, other = held_out(self.IDS, 0.5, "one"), held_out(self.IDS, 0.5, "other")
-        assert self.is_share(one == other, 0.5)
-        assert self.is_share(one[1:] == one[:-1], 0.5)
-        assert not self.is_share(one == held_out(self.IDS, 0.5, "one"), 0.5)  # the control
+@EVERY_FORMAT
+def test_one_person_less_leaves_all_others_where_they_are(suffix, tmp_path):
+    whole = parts(tmp_path / "all", suffix, TEXTS, PERSONS, groups="who", key="k")
+    for person in ("p0", "p3", "p59"):
+        kept = np.flatnonzero(person != PERSONS)
+        less = parts(tmp_path / person, suffix, [TEXTS[place] for place in kept], PERSONS[kept], groups="who", key="k")
+        assert less == tuple([one for one in part if one[1] != person] for part in whole)
 
-    def test_a_larger_share_holds_out_the_same_and_more(self):
-        small, large = (held_out(self.IDS, share, "k") for share in (0.2, 0.3))
-        assert not (small & ~large).any()
 
-    def test_no_fresh_coin_falls_twice_alike(self):
-        """But with a chance of 2**-300."""
-        for ids in (300, range(300), [None] * 300):
-            key = "k" if ids == [None] * 300 else None  # who has no id is nobody for a key either
-            assert (held_out(ids, 0.5, key) != held_out(ids, 0.5, key)).any()
+@EVERY_FORMAT
+def test_the_same_key_puts_an_id_on_the_same_side_in_every_format(suffix, tmp_path):
+    _, test = parts(tmp_path, suffix, TEXTS, PERSONS, groups="who", key="k")
+    assert {one for _, one in test} == set(PERSONS[held_out(PERSONS, 0.4, b"k")].tolist())
+    _, other = parts(tmp_path, suffix, TEXTS, PERSONS, groups="who", key="another")
+    assert other != test
 
-    def test_a_side_never_changes_with_a_version(self):
-        """Files of last quarter were split by these."""
-        ids = ["ann", "bo", "cy", "dee", 7, 2**200, b"raw", ("ward", 3), 0.5]
-        assert held_out(ids, 0.5, "a secret").tolist() == [True, True, False, True, False, True, False, True, True]
 
-    def test_ids_are_matched_as_fits_match_them(self):
-        for ids in ([7, "7", 7.0, np.int8(7)], [("a", 1), ("a", "1")], [b"x", np.bytes_(b"x")]):
-            for key in map(str, range(20)):
-                assert len(set(held_out(ids, 0.5, key).tolist())) == 1
-        # Others differ: each of 20 keys would put both on one side with a chance of 1e-6.
-        for one, other in (("x", b"x"), ("a", "b"), (("a", "b"), ("a", "c")), (True, "True"), ("7", "07")):
-            assert any(len(set(held_out([one, other], 0.5, key).tolist())) == 2 for key in map(str, range(20)))
+@EVERY_FORMAT
+def test_only_the_owner_may_read_the_parts_and_nothing_is_replaced(suffix, tmp_path):
+    parts(tmp_path, suffix, TEXTS, PERSONS)
+    outs = [tmp_path / f"{name}.{suffix}" for name in ("train", "test")]
+    assert [out.stat().st_mode & 0o777 for out in outs] == [0o600, 0o600]
+    before = outs[1].read_bytes()
+    outs[0].unlink()
+    with pytest.raises(FileExistsError):
+        split_file(tmp_path / f"all.{suffix}", *outs, 0.4)
+    assert outs[1].read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} <= {f"{name}.{suffix}" for name in ("all", "train", "test")}
 
-    def test_what_cannot_be_an_id_or_a_key_is_refused(self):
-        with pytest.raises(InputError, match="compared by value"):
-            held_out([object()], 0.5)
-        for share in (0, 1, -0.1, "a", True):
-            with pytest.raises(ParameterError, match=r"^share must lie"):
-                held_out(3, share)
-        for key in ("", b" ", 7):
-            with pytest.raises(ParameterError, match=r"^key must be"):
-                held_out(["a"], 0.5, key)
-        with pytest.raises(ParameterError, match=r"^key needs ids"):
-            held_out(3, 0.5, "k")
+
+# Shares differ by more than ten standard errors.
+IDS = np.arange(20_000)
+
+
+def is_share(mask, share, false_alarm=1e-6):
+    """Return whether a number of held-out ids may be of this share; wrongly not so with a chance of 1e-6."""
+    n = len(mask)
+    return abs(mask.sum() - n * share) <= norm.isf(false_alarm / 2) * math.sqrt(n * share * (1 - share))
+
+
+def test_the_share_is_as_asked_with_and_without_a_key():
+    for ids, key in ((IDS, None), (IDS, "k"), (len(IDS), None), (np.full(20_000, None), "k")):
+        mask = held_out(ids, 0.2, key)
+        assert is_share(mask, 0.2)
+        assert not is_share(mask, 0.25)  # the control
+
+
+def test_ids_fall_independently_of_each_other_and_keys_of_keys():
+    one, other = held_out(IDS, 0.5, "one"), held_out(IDS, 0.5, "other")
+    assert is_share(one == other, 0.5)
+    assert is_share(one[1:] == one[:-1], 0.5)
+    assert not is_share(one == held_out(IDS, 0.5, "one"), 0.5)  # the control
+
+
+def test_a_larger_share_holds_out_the_same_and_more():
+    small, large = (held_out(IDS, share, "k") for share in (0.2, 0.3))
+    assert not (small & ~large).any()
+
+
+def test_no_fresh_coin_falls_twice_alike():
+    """But with a chance of 2**-300."""
+    for ids in (300, range(300), [None] * 300):
+        key = "k" if ids == [None] * 300 else None  # who has no id is nobody for a key either
+        assert (held_out(ids, 0.5, key) != held_out(ids, 0.5, key)).any()
+
+
+def test_a_side_never_changes_with_a_version():
+    """Files of last quarter were split by these."""
+    ids = ["ann", "bo", "cy", "dee", 7, 2**200, b"raw", ("ward", 3), 0.5]
+    assert held_out(ids, 0.5, "a secret").tolist() == [True, True, False, True, False, True, False, True, True]
+
+
+def test_ids_are_matched_as_fits_match_them():
+    for ids in ([7, "7", 7.0, np.int8(7)], [("a", 1), ("a", "1")], [b"x", np.bytes_(b"x")]):
+        for key in map(str, range(20)):
+            assert len(set(held_out(ids, 0.5, key).tolist())) == 1
+    # Others differ: each of 20 keys would put both on one side with a chance of 1e-6.
+    for one, other in (("x", b"x"), ("a", "b"), (("a", "b"), ("a", "c")), (True, "True"), ("7", "07")):
+        assert any(len(set(held_out([one, other], 0.5, key).tolist())) == 2 for key in map(str, range(20)))
+
+
+def test_what_cannot_be_an_id_or_a_key_is_refused():
+    with pytest.raises(InputError, match="compared by value"):
+        held_out([object()], 0.5)
+    for share in (0, 1, -0.1, "a", True):
+        with pytest.raises(ParameterError, match=r"^share must lie"):
+            held_out(3, share)
+    for key in ("", b" ", 7):
+        with pytest.raises(ParameterError, match=r"^key must be"):
+            held_out(["a"], 0.5, key)
+    with pytest.raises(ParameterError, match=r"^key needs ids"):
+        held_out(3, 0.5, "k")
 
 
 DAMAGED = [
