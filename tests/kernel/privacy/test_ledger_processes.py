@@ -1,4 +1,4 @@
-"""80 processes that charge one ledger at once, 24 of them killed: never overspent, never under-counted."""
+"""80 processes that charge one ledger at once, 16 of them killed: never overspent, never under-counted."""
 
 import contextlib
 import hashlib
@@ -24,7 +24,7 @@ from dppl.kernel.privacy import ZCDP, Cost
 from dppl.kernel.privacy import ledger as ledger_module
 from dppl.kernel.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
 
-PROCESSES, KILLED, AT_ONCE = 80, 24, 8
+PROCESSES, KILLED, AT_ONCE = 80, 16, 8
 
 # Forks a child for each fit, so that everything is imported once. Half of the victims are killed by us after a random
 # time, which hits the inside of SQLite too; half kill themselves at a random call of their Python code, which does not
