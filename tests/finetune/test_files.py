@@ -84,10 +84,11 @@ def accepted(path, original, rng, times, read):
     return count
 
 
-def test_two_thousand_mutations_of_a_model_are_refused(net, model_file, tmp_path):
+def test_mutations_of_a_model_are_refused(net, model_file, tmp_path):
+    """Without the digest one in twenty is read, as the control shows; 500 would miss that with probability 1e-11."""
     original, rng = model_file.read_bytes(), np.random.default_rng(0)
     path = tmp_path / "mutated"
-    assert accepted(path, original, rng, 2000, lambda: SparseFinetuner.load(path, net)) == 0
+    assert accepted(path, original, rng, 500, lambda: SparseFinetuner.load(path, net)) == 0
 
 
 def test_a_model_without_its_digest_would_be_read_with_other_weights(net, model_file, tmp_path, monkeypatch):
@@ -101,12 +102,12 @@ def test_a_model_without_its_digest_would_be_read_with_other_weights(net, model_
     assert found > 10
 
 
-def test_a_thousand_mutations_of_a_checkpoint_are_refused(net, checkpoint):
+def test_mutations_of_a_checkpoint_are_refused(net, checkpoint):
     original, rng = checkpoint.read_bytes(), np.random.default_rng(1)
     with safe_open(checkpoint, framework="numpy") as file:
         identity = json.loads(file.metadata()[CHECKPOINT])["identity"]
     assert Checkpoint(checkpoint, identity).read(65, 4).begun == 2
-    assert accepted(checkpoint, original, rng, 1000, lambda: Checkpoint(checkpoint, identity).read(65, 4)) == 0
+    assert accepted(checkpoint, original, rng, 500, lambda: Checkpoint(checkpoint, identity).read(65, 4)) == 0
 
 
 def forged(path, key, change, tensors=None):
