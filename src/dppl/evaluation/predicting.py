@@ -242,28 +242,23 @@ def _length(rows: Any) -> int:
     return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
 
 
-def _quietly(ask: Ask, rows: Any) -> Guesses:
-    """Ask about rows, without warnings, which may quote a record."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        return ask(rows)
-
-
 def _tried(ask: Ask, shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any] | None:
     """Return a block of public rows, if they get the same bits at other places and next to other rows."""
     n = max(_FEWEST_ROWS, min(_ROWS, _NUMBERS // max(1, int(np.prod(shape)))))
     public, places = _made_up((n, *shape), kind), np.arange(n)
-    others = public.copy()
+    others, odd = public.copy(), places[1::2]
     others[::2] = 0
+    expected = _answer(ask, public)
+
+    def alike(rows: Any, there: NDArray[np.intp], here: NDArray[np.intp]) -> bool:
+        found = _answer(ask, rows)
+        if expected is None or found is None:
+            return False
+        return _bits(_taken(found, there)) == _bits(_taken(expected, here))
+
     turns = (1, 7, n // 2 + 3)
-    try:
-        expected = _quietly(ask, public)
-        turned = [_taken(_quietly(ask, np.roll(public, turn, axis=0)), (places + turn) % n) for turn in turns]
-        next_to_others = _taken(_quietly(ask, others), places[1::2])
-    except Exception:  # whatever it is, it is about public rows
-        return None
-    alike = all(_bits(one) == _bits(expected) for one in turned)
-    return public if alike and _bits(next_to_others) == _bits(_taken(expected, places[1::2])) else None
+    turned = all(alike(np.roll(public, turn, axis=0), (places + turn) % n, places) for turn in turns)
+    return public if turned and alike(others, odd, odd) else None
 
 
 def _bits(guesses: Guesses) -> tuple[bytes, bytes]:
@@ -278,15 +273,37 @@ def _taken(guesses: Guesses, places: Any) -> Guesses:
 
 def _surely(ask: Ask, rows: Any, public: NDArray[Any] | None, miss: Guesses) -> Guesses:
     """Ask about rows in a block of the shape of `public`, or about one row; each row that raises is a `miss`."""
-    n = _length(rows)
+    if public is None:
+        return _answer(ask, rows) or miss
+    n = len(rows)
+    block, refused = np.concatenate([rows, public[n:]]), np.zeros(len(public), bool)
+    found = _answer(ask, block)
+    if found is None:
+        refused[:n] = _refused(ask, rows)
+        block[refused] = public[refused]
+        found = _answer(ask, block) or _taken(miss, np.zeros(len(public), np.intp))
+    table = found.probabilities
+    table = None if table is None else np.where(refused[:, None], 0, table)
+    return _taken(Guesses(np.where(refused, -1, found.predicted), table), slice(0, n))
+
+
+def _refused(ask: Ask, rows: Any) -> NDArray[np.bool_]:
+    """Mark the rows for which a classifier raises, by halves."""
+    n = len(rows)
+    if _answer(ask, rows) is not None:
+        return np.zeros(n, bool)
+    halves = (rows[: n // 2], rows[n // 2 :])
+    return np.ones(n, bool) if n == 1 else np.concatenate([_refused(ask, half) for half in halves])
+
+
+def _answer(ask: Ask, rows: Any) -> Guesses | None:
+    """Ask about rows; None if the classifier raises. Neither its errors nor its warnings, which may quote a record."""
     try:
-        return _taken(_quietly(ask, rows if public is None else np.concatenate([rows, public[n:]])), slice(0, n))
-    except Exception:  # an error of a record may quote it
-        if n == 1:
-            return miss
-        first, second = (_surely(ask, part, public, miss) for part in (rows[: n // 2], rows[n // 2 :]))
-        tables = [half.probabilities for half in (first, second) if half.probabilities is not None]
-        return Guesses(np.concatenate([first.predicted, second.predicted]), np.concatenate(tables) if tables else None)
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            return ask(rows)
+    except Exception:
+        return None
 
 
 def _made_up(shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any]:
