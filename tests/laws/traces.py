@@ -65,8 +65,9 @@ def traces(fit):
     weak = isinstance(model, EmbeddingClassifier) and bool(model.budget.weakness)
     assert said == ["", "", [model.budget.weakness] if weak else []]
     kept = {name: repr(vars(value) if isinstance(value, Lattice) else value) for name, value in vars(model).items()}
-    if isinstance(model, SoftmaxPrototypes):  # whose centre is released
-        kept["lattice_"] = repr(vars(model.lattice_) | {"center": model.lattice_.center.shape})
+    if isinstance(model, SoftmaxPrototypes):  # whose centre is released; the name holds its hash
+        lattice = model.lattice_
+        kept["lattice_"] = repr(vars(lattice) | {"center": lattice.center.shape, "name": len(lattice.name)})
     for name in RELEASED:
         if isinstance(getattr(model, name, None), np.ndarray):
             kept[name] = repr((getattr(model, name).shape, getattr(model, name).dtype))
