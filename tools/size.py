@@ -15,7 +15,7 @@ BUDGET = {
     "evaluation": 1865,
     "export": 649,
     "finetune": 1777,
-    "io": 3341,
+    "io": 3344,
     "kernel": 6621,
     "lab": 4779,
     "planning": 468,

@@ -274,6 +274,17 @@ def test_shards_of_embeddings_become_two_tables_with_their_metadata(tmp_path):
         split_file(tmp_path / "shards", tmp_path / "c.parquet", tmp_path / "d.parquet", 0.5)
 
 
+def test_no_part_holds_a_value_of_the_other(tmp_path):
+    """A dictionary, as pandas writes categories, is of all rows of the table."""
+    who = [f"patient {number:02}" for number in range(40)]
+    pq.write_table(pa.table({"who": pa.array(who).dictionary_encode()}), tmp_path / "a.parquet")
+    split_file(tmp_path / "a.parquet", tmp_path / "b.parquet", tmp_path / "c.parquet", 0.5, groups="who", key="k")
+    for name in ("b.parquet", "c.parquet"):
+        written = pq.ParquetFile(tmp_path / name, read_dictionary=["who"]).read()["who"].chunk(0)
+        assert written.dictionary.to_pylist() == written.to_pylist()
+        assert 0 < len(written) < 40
+
+
 def test_what_cannot_be_split_is_refused_before_a_file_is_made(tmp_path):
     np.save(tmp_path / "a.npy", np.ones((3, 2)))
     np.savez(tmp_path / "odd.npz", x=np.ones((3, 2)), classes=np.arange(2))

@@ -247,6 +247,9 @@ def _split_parquet(path: Path, outs: Outputs, coin: Coin, groups: str | None) ->
     files, schema = files_of_one_form(open_place(path))
     if groups is not None:
         check_column(schema, path, groups, ID_KINDS, id_type, "groups")
+    # The dictionary of a column would bring the values of one part into the file of the other.
+    fields = [one.with_type(one.type.value_type) if pa.types.is_dictionary(one.type) else one for one in schema]
+    schema = pa.schema(fields, schema.metadata)
     with ExitStack() as stack:
         writers = [stack.enter_context(pq.ParquetWriter(out, schema)) for out in outs]
         held: list[list[pa.RecordBatch]] = [[], []]
