@@ -248,7 +248,7 @@ def test_parts_are_charged_side_by_side(task, wards, cli):
             "ledger.db, which has wards; got 'ward'; `dppl ledger create` opens an account for another. "
             "Try --dataset wards",
         ),
-        (["--ledger", "{file}", "--dataset", "wards/"], 2, "partition must be a name"),
+        (["--ledger", "{file}", "--dataset", "wards/"], 2, "must be a name of 1 to 255"),
         (
             ["--ledger", "{file}", "--dataset", "wards", "--options", "adjacency=replace-one"],
             2,

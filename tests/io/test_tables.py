@@ -405,7 +405,7 @@ def test_ids_that_cannot_be_read_are_an_error_without_them(tmp_path):
 def test_labels_in_another_encoding_are_refused_and_not_replaced(tmp_path, name):
     (tmp_path / name).write_bytes("cat\ngröße\n".encode("latin-1"))
     path = store(tmp_path, "npy", rows_of(2, 2))
-    refused(lambda: read_table(path, labels=tmp_path / name), f"{name} must be a UTF-8 text file", "save it again")
+    refused(lambda: read_table(path, labels=tmp_path / name), f"{name} must be a UTF-8 text file", "save it as UTF-8")
 
 
 def test_a_table_of_an_array():
