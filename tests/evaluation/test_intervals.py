@@ -66,11 +66,13 @@ def test_a_band_that_is_lost_is_anything_and_a_tail_gives_bounds():
     bands = intervals.bands_of(np.array([3.0, 2.0, -1.0]), 10.0)
     assert bands.tail.all()
     lost = intervals.balanced_accuracy(np.array([[2.0], [1.0]]), 50.0, bands, np.array([3.0, 2.0, -1.0]), 10.0, Z)
-    assert lost == (0.5, 0, 1)
+    assert np.isnan(lost[0])
+    assert lost[1:] == (0, 1)
     # 300 of 600 records in 30 classes of which none has more than 50: Σ recall is at least 300/50.
     sizes = np.full(30, 40.0)
     bands = intervals.Bands(np.zeros(30, int), np.ones(30), np.array([True]))
-    _, low, high = intervals.balanced_accuracy(np.array([[300.0], [300.0]]), 1e-9, bands, sizes, 10.0, 1e-9)
+    value, low, high = intervals.balanced_accuracy(np.array([[300.0], [300.0]]), 1e-9, bands, sizes, 10.0, 1e-9)
+    assert np.isnan(value)
     assert (low, high) == pytest.approx((300 / 50 / 30, 1 - 300 / 50 / 30))
 
 

@@ -19,7 +19,7 @@ _CLASSES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number and its interval; `value` is None where noise hides it at this budget.
+    """A number and its interval; `value` is None where noise hides it at this budget, or leaves bounds alone.
 
     Parameters
     ----------
@@ -29,8 +29,8 @@ class Estimate:
 
     Examples
     --------
-    >>> str(Estimate(0.8213, 0.798, 0.8431)), str(Estimate(None, 0.0, 1.0))
-    ('0.82 (0.80 to 0.84)', 'cannot tell')
+    >>> [str(Estimate(*one)) for one in ((0.8213, 0.798, 0.8431), (None, 0.42, 1.0), (None, 0.0, 1.0))]
+    ['0.82 (0.80 to 0.84)', 'from 0.42 to 1.00', 'cannot tell']
     """
 
     value: float | None
@@ -55,12 +55,13 @@ class Estimate:
         return cls(None if value is None else float(value), low, high)
 
     def __str__(self) -> str:
-        if self.value is None:
+        if self.value is None and self.width >= 1:
             return CANNOT_TELL
         digits = 2 if max(abs(self.low), abs(self.high)) <= 1 else 0
         if digits and self.width < 0.02:
             digits = 3
-        return f"{self.value:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
+        ends = f"{self.low:.{digits}f} to {self.high:.{digits}f}"
+        return f"from {ends}" if self.value is None else f"{self.value:.{digits}f} ({ends})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,8 @@ def balanced_accuracy(table: Float, v: float, bands: Bands, sizes: Float, error:
 
     Recalls of bands are not limited to [0, 1] before they are added up, which would make them biased. A band that is
     lost in noise counts as [0, 1]. In the tail sizes are unknown. If none is above F, the largest noisy size and its
-    error, Σ recall ≥ hits/F and Σ (1 - recall) ≥ misses/F, which bound the mean recall without any assumption.
+    error, Σ recall ≥ hits/F and Σ (1 - recall) ≥ misses/F, which bound the mean recall without any assumption. The
+    estimate is NaN where there are bounds alone: their middle would be a guess.
     """
     n_classes, n_bands = len(bands.of_class), len(bands.tail)
     in_band = np.bincount(bands.of_class, minlength=n_bands)
@@ -116,7 +117,8 @@ def balanced_accuracy(table: Float, v: float, bands: Bands, sizes: Float, error:
     share = in_band / n_classes
     half = z * np.sqrt(np.sum(share**2 * (variance / spread**2 + of_sizes)))
     ends = np.clip([share @ low - half, share @ high + half], 0, 1)
-    return ends.mean(), ends[0], ends[1]
+    middle = np.nan if lost.any() or (spread > 1).any() else np.clip(share @ recall, *ends)
+    return middle, ends[0], ends[1]
 
 
 def auroc(histogram: Float, v: float, z: float) -> Interval:

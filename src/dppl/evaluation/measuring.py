@@ -385,9 +385,9 @@ def _estimates(interval: intervals.Interval) -> list[Estimate]:
 
 
 def estimate(interval: intervals.Interval, ends: tuple[float, float] = (0.0, 1.0)) -> Estimate:
-    """Return an estimate, without a value where its interval holds everything."""
+    """Return an estimate, without a value where its interval holds everything or is all that is known."""
     value, low, high = (float(one) for one in interval)
-    return Estimate(None if (low, high) == ends else value, low, high)
+    return Estimate(None if (low, high) == ends or value != value else value, low, high)
 
 
 def number(interval: intervals.Interval) -> Estimate:
