@@ -624,7 +624,7 @@ def test_a_record_that_cannot_be_used_beside_one_that_can(source, raw_folders, a
     (bad, labels), (_, _) = raw_neighbours(*ITEMS["unusable"])
     (good, _), (_, _) = raw_neighbours("klaf", "dog", EVERY)
     pair = raw_folders([(bad, labels), (good, labels)], source)
-    options = ["--epsilon", "1", "--options", "n_prototypes=2", *pool_of(source)]
+    options = ["--epsilon", "1", "--method", "public", "--options", "n_prototypes=2", *pool_of(source)]
     trace = assert_same(pair, train(options, source))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
 
