@@ -551,7 +551,7 @@ def test_a_state_that_does_not_advance_is_noticed(tmp_path, monkeypatch):
 
 def test_a_state_survives_a_later_version_that_writes_other_model_files(tmp_path, monkeypatch):
     model = learn([records()], "tree", tmp_path / "state")
-    monkeypatch.setattr("dppl.estimators.model_file.__version__", "99.0")
+    monkeypatch.setattr("dppl.estimators.model_file.FORMAT", 99)
     learn([records(1)], "tree", tmp_path / "state", model)
     assert os.listdir(tmp_path) == ["state"]
 

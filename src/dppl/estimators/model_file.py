@@ -19,7 +19,6 @@ from safetensors.numpy import save as to_safetensors
 from sklearn.utils.validation import check_is_fitted
 
 from dppl._metadata import checked_columns
-from dppl._version import __version__
 from dppl.errors import ModelFileError
 from dppl.estimators.parameters import ROTATION, LatticeOptions
 from dppl.estimators.public_data import ExamplesKept
@@ -52,7 +51,8 @@ def to_bytes(model: Any) -> bytes:
     parameters = {name: value for name, value in model._fitted_with.items() if name not in _UNSAVED}
     description = {
         "format": FORMAT,
-        "written_by": f"dppl {__version__}",
+        # Not the version that writes: a model keeps its hash when it is read and written by a later one.
+        "written_by": f"dppl {model.guarantee_.software.get('dppl', 'unknown')}",
         "estimator": type(model).__name__,
         "parameters": parameters,
         "classes": model.classes_.tolist(),

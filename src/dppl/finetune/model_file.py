@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from dppl._version import __version__
 from dppl.encoders.frozen import tensors_digest
 from dppl.errors import InputError, ModelFileError
 from dppl.finetune import files
@@ -48,7 +47,7 @@ def to_bytes(model: SparseFinetuner) -> bytes:
     }
     description = {
         "format": _FORMAT,
-        "written_by": f"dppl {__version__}",
+        "written_by": f"dppl {model.guarantee_.software.get('dppl', 'unknown')}",  # as in other models
         "estimator": type(model).__name__,
         "encoder": model.encoder_,
         "module": module_digest(model.module),
