@@ -152,7 +152,7 @@ def test_what_is_printed_is_short_and_says_the_numbers(name, task, cli):
     _, promise, protected, assumed, remember, _, _ = result.stdout.splitlines()  # seven lines
     assert protected == "Protected: one record; a person with several records is protected less, the more they have."
     assert assumed.startswith("Assumed: each embedding is a function of its record alone; the encoder ")
-    assert remember == "Remember: further fits on the same records add up; a ledger keeps account of them."
+    assert remember == "Remember: further releases from the same records add up; a ledger keeps account of them."
     guarantee = dppl.load(task.out).guarantee_
     implied = guarantee.implied()
     epsilon, delta, mu, percent = re.search(

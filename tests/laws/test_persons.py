@@ -129,7 +129,7 @@ def test_the_statement_is_for_persons_and_costs_the_same(kind):
     assert "missing ids, each of which counts as a person of its own" in str(guarantee)
     assert "other releases from records of the same persons, here or in other data sets" in str(guarantee)
     assert "other releases from the same records" not in str(guarantee)
-    assert "further fits on records of the same persons add up" in str(words.in_short(guarantee))
+    assert "further releases from records of the same persons add up" in str(words.in_short(guarantee))
     assert f"whether {PERSON} was in" in guarantee.summary()
 
 

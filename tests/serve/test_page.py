@@ -50,7 +50,7 @@ def test_a_text(visited, animals):
         shows(page, "#label", "cat")
         (first, *others) = page.locator("#top tbody tr").all_inner_texts()
         assert page.inner_text("#promise") == dppl.load(animals).guarantee_.summary()
-        assert "further fits on the same records add up" in page.inner_text("#short")
+        assert "further releases from the same records add up" in page.inner_text("#short")
         page.get_by_label("Text").fill(" ")
         page.get_by_role("button", name="Predict").click()
         shows(page, "#reason", "This cannot be used: it is empty.")

@@ -45,7 +45,7 @@ def in_short(guarantee: Guarantee) -> list[tuple[str, str]]:
         ("Guarantee", " ".join([*_warnings(guarantee), promise])),
         ("Protected", f"{protected(guarantee)}."),
         ("Assumed", f"{'; '.join(guarantee.assumptions)}."),
-        ("Remember", f"further fits on {same} add up; a ledger keeps account of them."),
+        ("Remember", f"further releases from {same} add up; a ledger keeps account of them."),
     ]
 
 
@@ -133,11 +133,11 @@ def _headline(guarantee: Guarantee, delta: float) -> str:
         return NOTHING_RELEASED
     added = guarantee.adjacency == "add-remove"
     which = f"whether {guarantee.unit} was in" if added else f"which of two choices for {guarantee.unit} was in"
-    n_models = guarantee.n_models
-    released = "the released model" if n_models == 1 else f"the models released after each of {n_models} tasks"
+    n, data = guarantee.n_models, "training data" if guarantee.n_models else "test data"
+    released = {0: "what was released", 1: "the released model"}.get(n, f"the models released after each of {n} tasks")
     return (
         f"Differentially private: {_views(guarantee, delta)}. Someone who sees {released} learns only a bounded amount "
-        f"about {which} the training data. A guess, with both equally likely beforehand, is right in at most "
+        f"about {which} the {data}. A guess, with both equally likely beforehand, is right in at most "
         f"{_percent(guarantee.best_guess())} of cases, whatever else the guesser knows."
     )
 

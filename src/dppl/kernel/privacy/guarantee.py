@@ -180,7 +180,7 @@ class Guarantee:
     software : dict of str to str
         Versions that made the release; by default those installed.
     n_models : int, default=1
-        How many models it is of: of a stream one after each task.
+        How many models it is of: of a stream one after each task, of numbers about models none.
     """
 
     budget: Budget
@@ -321,8 +321,8 @@ class Guarantee:
         guarantee = cls(**_read_fields(cls, {"n_models": 1} | values))
         if guarantee.adjacency not in ADJACENCIES:
             raise ValueError(f"unknown adjacency {guarantee.adjacency!r}")
-        if guarantee.n_models < 1:
-            raise ValueError("a guarantee is of one model or more")
+        if guarantee.n_models < 0:
+            raise ValueError("a guarantee is of a number of models")
         return guarantee
 
     def _approximate(self) -> tuple[ApproxDP | None, dict[str, Any] | None]:
