@@ -302,3 +302,16 @@ def test_a_model_is_not_compared_on_its_own_training_records(tmp_path):
         call(other, model, X[200:], y[200:], GaussianDP(1), ledger=ledger, partition="test")
     charged = [(one["estimator"], one["partition"]) for one in ledger.releases()]
     assert charged == [("MeanPrototypes", "train"), ("comparison", "test"), ("choice", "test")]
+
+
+def test_after_a_choice_an_evaluation_says_by_which_records(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y, ledger = rng.normal(size=(60, 8)), rng.choice(CLASSES, 60), Ledger(tmp_path / "l.db", "d", GaussianDP(3))
+    models = [MeanPrototypes(GaussianDP(1), CLASSES).fit(X, y, ledger=ledger, partition="train") for _ in range(2)]
+    choose(models, X, y, GaussianDP(1), ledger=ledger, partition="choice")
+    compare(*models, X, y, GaussianDP(1), ledger=ledger, partition="choice")
+    for part, releases in (("choice", "34"), ("test", "")):
+        one = dppl.evaluate(models[0], X, y, GaussianDP(1), ledger=ledger, partition=part)
+        said = [text.split(":")[0] for text in one.guarantee.not_covered if "chosen by these records" in text]
+        expected = "how good a model is that was chosen by these records (d, release {})"
+        assert said == [expected.format(number) for number in releases]

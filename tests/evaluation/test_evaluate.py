@@ -5,22 +5,27 @@ import sqlite3
 import warnings
 from contextlib import contextmanager
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 import dppl
 from dppl import ApproxDP, GaussianDP, Ledger, MeanPrototypes, PureDP, SoftmaxPrototypes
+from dppl.continual import ContinualPrototypes
 from dppl.errors import BudgetError, BudgetExceeded, InputError, ParameterError
 from dppl.evaluation import AlreadyPredicted, Estimate, Evaluation, intervals, predicting
 from dppl.evaluation import measuring as evaluating
+from dppl.evaluation.evaluation import Together
 from dppl.kernel import outcomes, reading
 from dppl.kernel.measure import Measure
 from dppl.kernel.mechanisms.randomness import SeededRandomness
 from dppl.kernel.outcomes import Outcomes
-from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.guarantee import PERSON, Guarantee
 from dppl.kernel.privacy.ledger import CHARGED, RELEASED
 from laws.ledgers import spy_on
 from laws.replay import spent, watched
@@ -408,23 +413,74 @@ def test_disjoint_parts_cost_the_larger_and_the_ledger_agrees(tmp_path):
     # Of other records, as far as anybody knows: squares add up. So it is of a model that the ledger does not name.
     unknown = dppl.evaluate(fitted(None, None), ROWS, LABELS, GaussianDP(0.1), ledger=ledger, partition="test")
     assert not unknown.together.disjoint
-    elsewhere = dppl.evaluate(model, ROWS, LABELS, BUDGET)
-    assert not elsewhere.together.disjoint
-    assert elsewhere.together.mu == pytest.approx(0.5)
+    # Another ledger has the same names for other releases, of an evaluation and of a fit.
+    others = [Ledger(tmp_path / f"{i}.db", "wards", GaussianDP(1.0)) for i in range(2)]
+    evaluate_it(AlreadyPredicted([0, 1, 2]), others[0], "other")
+    fitted(others[1], "other")
+    for other, part in ((None, None), (others[0], "test"), (others[1], "test")):
+        elsewhere = evaluate_it(model, other, part)
+        assert not elsewhere.together.disjoint
+        assert elsewhere.together.mu == pytest.approx(0.5)
+
+
+def evaluate_it(model, ledger, partition):
+    table = LABELS if isinstance(model, AlreadyPredicted) else ROWS
+    return dppl.evaluate(model, table, LABELS, BUDGET, ledger=ledger, partition=partition)
+
+
+def refused(model, ledger, partition):
+    with pytest.raises(ParameterError, match="not trained on") as error:
+        evaluate_it(model, ledger, partition)
+    assert error.value.parameter == "partition"
 
 
 @loop("trained_on, tested_on", [("train", "train"), (None, "test"), ("train", None), (None, None)])
-def test_a_model_is_not_evaluated_on_what_it_was_trained_on(trained_on, tested_on, tmp_path):
+def test_a_model_is_not_evaluated_on_what_it_was_trained_on(trained_on, tested_on, tmp_path, monkeypatch):
     ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(1.0))
     model = fitted(ledger, trained_on)
     path = tmp_path / "model.safetensors"
     model.save(path)
-    for one in (model, dppl.load(path), AlreadyPredicted([0, 1, 2], model)):
-        table = model.predict(ROWS) if isinstance(one, AlreadyPredicted) else ROWS
-        with pytest.raises(ParameterError, match="not trained on") as error:
-            dppl.evaluate(one, table, LABELS, BUDGET, ledger=ledger, partition=tested_on)
-        assert error.value.parameter == "partition"
+    piped = Pipeline([("same", FunctionTransformer()), ("model", Pipeline([("model", model)]))])
+    for one in (model, dppl.load(path), AlreadyPredicted([0, 1, 2], model), piped):
+        refused(one, ledger, tested_on)
+    with monkeypatch.context() as later:  # another file of the same model, as by another version
+        later.setattr("dppl.estimators.model_file.FORMAT", 99)
+        refused(model, ledger, tested_on)
     assert len(ledger.releases()) == 1
+    # A charge that was made by hand is known by the file.
+    model = fitted(None, None)
+    entry = ledger.charge(model.guarantee_, partition=trained_on)
+    ledger.finish(entry, model_sha256=sha256(model.to_bytes()).hexdigest())
+    refused(model, ledger, tested_on)
+
+
+def test_a_stream_is_not_evaluated_on_any_of_its_tasks(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(1.0))
+    model = ContinualPrototypes(GaussianDP(0.3), [0, 1, 2], tasks="disjoint")
+    for part in ("january", "february"):
+        model.partial_fit(ROWS, LABELS, ledger=ledger, partition=part)
+    for part in ("january", "february", None):
+        refused(model, ledger, part)
+    # The hash is of the last task, and shows nothing about the others.
+    assert evaluate_it(model, ledger, "march").together == Together(evaluate_it(model, None, None).together.mu, False)
+
+
+def test_a_model_has_the_hash_of_its_file_in_a_later_version_too(tmp_path, monkeypatch):
+    path = tmp_path / "model.safetensors"
+    fitted(None, None).save(path)
+    monkeypatch.setattr("dppl.kernel.privacy.guarantee.__version__", "99.0")
+    model = dppl.load(path)
+    assert evaluate_it(model, None, None).model_sha256 == sha256(path.read_bytes()).hexdigest()
+    piped = evaluate_it(Pipeline([("model", model)]), None, None)
+    assert piped.model_sha256 is None  # the file alone does something else
+    assert piped.together.mu == pytest.approx(0.5)
+
+
+def test_its_guarantee_speaks_of_test_data():
+    guarantee = evaluated(*records(3), 3).guarantee
+    assert "whether one record was in the test data" in guarantee.summary()
+    assert "model" not in guarantee.summary()
+    assert Guarantee.from_dict(guarantee.to_dict()).summary() == guarantee.summary()
 
 
 def test_costs_that_do_not_add_are_not_added():

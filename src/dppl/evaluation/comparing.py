@@ -17,14 +17,7 @@ from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import charge, charged
 from dppl.evaluation import intervals
 from dppl.evaluation.evaluation import Estimate
-from dppl.evaluation.measuring import (
-    estimate,
-    guarantee_of,
-    number,
-    refuse_training_records,
-    sha256_of,
-    variance,
-)
+from dppl.evaluation.measuring import Known, estimate, guarantee_of, number, variance
 from dppl.evaluation.predicting import Predicts, predictor_of
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
 from dppl.kernel.outcomes import Disagreements, MostHits, Outcomes, Rivals, SignedHits
@@ -302,11 +295,10 @@ def _ask(
     paid = calibrated(budget, declared, ADD_REMOVE)
     shape = np.empty((first.n, 0))
     labels, ids = as_labels(y, shape), None if groups is None else checked_ids(groups, shape)
-    guarantee = guarantee_of(budget, paid, predictors, ids is not None, random_state)
-    digests = [sha256_of(one.model) for one in predictors]
-    for one, digest in zip(predictors, digests, strict=True):
-        refuse_training_records(one.model, digest, ledger, partition)
-    recorded = {"models": [type(one.model).__name__ for one in predictors], "model_sha256": digests}
+    known = [Known.of(one.model, ledger, partition) for one in predictors]
+    guarantee = guarantee_of(budget, paid, predictors, ids is not None, random_state, known[0].choices)
+    names, digests = [type(one.model).__name__ for one in predictors], [one.sha256 for one in known]
+    recorded = {"models": names, "model_sha256": digests}
     guarantee, entry = charge(ledger, partition, guarantee, name, recorded)
     with charged(entry), np.errstate(all="ignore"):
         each = [Outcomes.of(labels, ids, one.classes, one.guesses()) for one in predictors]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
 
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
@@ -57,6 +58,7 @@ NOT_COVERED = (
     "choices made from these numbers: what is chosen by them is reported from other records",
     "what the model itself tells of its training records, and records that are also among these",
 )
+_CHOSEN_BY = "how good a model is that was chosen by these records ({}): on them it looks better than it is"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +68,42 @@ class _Tables:
     tables: Mapping[str, Float]
     variances: Mapping[str, float]
     bands: intervals.Bands
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Known:
+    """What is known of a model before it is tested."""
+
+    model: Any  # what has a guarantee and a file, if anything
+    sha256: str | None
+    is_disjoint: bool  # whether the ledger shows that the model was trained on another part
+    choices: list[str]  # releases in the ledger that chose among models by these records
+
+    @classmethod
+    def of(cls, model: Any, ledger: Ledger | None, partition: str | None) -> Known:
+        """Ask the ledger; a model is refused on records that it may have been trained on.
+
+        The name of a release may be from another ledger. So it is enough to refuse, but shows nothing, and nor does the
+        hash of a stream, which is of the last of its releases.
+        """
+        while isinstance(model, Pipeline):
+            model = model.steps[-1][1]
+        digest = sha256(model.to_bytes()).hexdigest() if hasattr(model, "to_bytes") else None
+        promised = getattr(model, "guarantee_", None)
+        named = (getattr(promised, "ledger_entry", None) or "").split("; ")
+        is_disjoint, choices = False, []
+        # What is no ledger is refused when it is charged.
+        for release in getattr(ledger, "releases", list)():
+            name, kind = f"{getattr(ledger, 'dataset', '')}, release {release['number']}", release["estimator"]
+            is_file = release["model_sha256"] == digest is not None
+            if partition is not None and release["partition"] not in (None, partition):
+                is_disjoint |= is_file
+            elif kind in ("comparison", "choice"):
+                choices.append(name)
+            elif is_file or (name in named and kind != "evaluation"):
+                rule = "must name a part that the model was not trained on; the ledger says that it was"
+                raise ParameterError(f"{rule}. Nothing was charged.", parameter="partition")
+        return cls(model, digest, is_disjoint and getattr(promised, "n_models", 0) == 1, choices)
 
 
 def evaluate(
@@ -154,11 +192,10 @@ def evaluate(
     paid = calibrated(budget, declared, ADD_REMOVE)
     shape = np.empty((predictor.n, 0))
     labels, ids = as_labels(y, shape), None if groups is None else checked_ids(groups, shape)
-    guarantee = guarantee_of(budget, paid, [predictor], ids is not None, random_state)
-    digest = sha256_of(predictor.model)
-    is_disjoint = refuse_training_records(predictor.model, digest, ledger, partition)
-    name = type(predictor.model).__name__
-    recorded = {"model": name, "model_sha256": digest, "parts": list(declared), "confidence": confidence, "top_k": k}
+    known = Known.of(predictor.model, ledger, partition)
+    guarantee = guarantee_of(budget, paid, [predictor], ids is not None, random_state, known.choices)
+    asked = {"parts": list(declared), "confidence": confidence, "top_k": k}
+    recorded = {"model": type(predictor.model).__name__, "model_sha256": known.sha256, **asked}
     guarantee, entry = charge(ledger, partition, guarantee, "evaluation", recorded)
     with charged(entry), np.errstate(all="ignore"):
         confidences = not declared.keys().isdisjoint({"calibration", "reliability"})
@@ -174,8 +211,9 @@ def evaluate(
         confidence=confidence,
         guarantee=guarantee,
         top_k=k,
-        together=_together(predictor.model, guarantee, is_disjoint),
-        model_sha256=digest,
+        together=_together(known, guarantee),
+        # A file says nothing of the steps that come before it.
+        model_sha256=known.sha256 if known.model is predictor.model else None,
         **_said(tables, predictor.classes.tolist(), confidence, k),
     )
 
@@ -222,6 +260,7 @@ def guarantee_of(
     predictors: Sequence[Predictor],
     persons: bool,
     random_state: int | None,
+    choices: Sequence[str],
 ) -> Guarantee:
     """Return what a release of outcomes guarantees, from public values alone."""
     guarantee = Guarantee(
@@ -229,41 +268,17 @@ def guarantee_of(
         adjacency=ADD_REMOVE,
         releases=tuple(one.release for one in paid.values() if one.release is not None),
         public_inputs=_PUBLIC_INPUTS,
-        not_covered=(*ALWAYS_UNCOVERED, A_CHANGED_RECORD, *NOT_COVERED),
+        not_covered=(*ALWAYS_UNCOVERED, A_CHANGED_RECORD, *NOT_COVERED, *map(_CHOSEN_BY.format, choices)),
         fit_for_release=fit_for_release(random_state),
         assumptions=(*dict.fromkeys(one.assumption for one in predictors), *ASSUMPTIONS[1:]),
+        n_models=0,
     )
     return of_persons(guarantee, whole=True) if persons else guarantee
 
 
-def sha256_of(model: Any) -> str | None:
-    """Return the hash of a model's file, if it can be saved."""
-    return sha256(model.to_bytes()).hexdigest() if hasattr(model, "to_bytes") else None
-
-
-def refuse_training_records(model: Any, digest: str | None, ledger: Ledger | None, partition: str | None) -> bool:
-    """Return whether the ledger shows that the model comes from another part; refuse it on its training records."""
-    if ledger is None or not hasattr(ledger, "releases"):  # what is no ledger is refused when it is charged
-        return False
-    named = getattr(getattr(model, "guarantee_", None), "ledger_entry", None)
-    trained_on = [
-        release["partition"]
-        for release in ledger.releases()
-        if (release["model_sha256"] == digest is not None)
-        or (named == f"{ledger.dataset}, release {release['number']}" and None in (release["model_sha256"], digest))
-    ]
-    if any(partition is None or part in (None, partition) for part in trained_on):
-        raise ParameterError(
-            "must name a part of the data set that the model was not trained on, but the ledger says that it was. "
-            "Nothing was charged.",
-            parameter="partition",
-        )
-    return bool(trained_on)
-
-
-def _together(model: Any, guarantee: Guarantee, is_disjoint: bool) -> Together | None:
+def _together(known: Known, guarantee: Guarantee) -> Together | None:
     """Return what model and evaluation cost a record together, in Gaussian DP."""
-    promised = getattr(model, "guarantee_", None)
+    promised = getattr(known.model, "guarantee_", None)
     if not isinstance(promised, Guarantee):
         return None
     alike = (promised.adjacency, promised.unit == PERSON) == (guarantee.adjacency, guarantee.unit == PERSON)
@@ -272,9 +287,9 @@ def _together(model: Any, guarantee: Guarantee, is_disjoint: bool) -> Together |
     except BudgetError:  # accounted in approximate DP alone
         first = second = None
     if not alike or first is None or second is None:
-        return Together(None, is_disjoint)
-    mu = max(first, second) if is_disjoint else total_mu([*promised.costs(), *guarantee.costs()])
-    return Together(mu, is_disjoint)
+        return Together(None, known.is_disjoint)
+    mu = max(first, second) if known.is_disjoint else total_mu([*promised.costs(), *guarantee.costs()])
+    return Together(mu, known.is_disjoint)
 
 
 def variance(noise_std: float, unit: float) -> float:
