@@ -77,7 +77,7 @@ def test_the_report_for_people_says_first_whom_it_is_for(flawed, cli):
         "A fit uses 11 of 40 records; it skips the others without a word.",
     ):
         assert line in lines
-    assert lines[-1].startswith("But it stops at a label outside the class list, and a ledger keeps the charge")
+    assert lines[-1].startswith("But it stops at a label outside the class list, and `dppl fit` after the charge: ")
 
 
 def test_a_good_table_has_nothing_to_report(task, cli):

@@ -115,11 +115,11 @@ def test_without_privacy_the_first_line_says_so(here, cli):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--epsilon", "1"], 2, "--epsilon is for --private; add it."),
-        (["--out", "e.json"], 2, "--out is for --private; add it."),
-        (["--ledger", "l.db"], 2, "--ledger is for --private; add it."),
-        (["--private"], 2, "specify exactly one budget"),
-        (["--private", "--epsilon", "1"], 3, ""),
+        (["--epsilon", "1"], 2, "--epsilon is for a private evaluation; add --private."),
+        (["--out", "e.json"], 2, "--out is for a private evaluation; add --private."),
+        (["--ledger", "l.db"], 2, "--ledger is for a private evaluation; add --private."),
+        (["--private"], 2, "specify exactly one budget: --epsilon E --delta D, or --mu M."),
+        (["--private", "--epsilon", "1"], 2, "add --delta 1e-6 to the budget."),
         ([*BUDGET, "--ledger", "l.db"], 2, "--ledger FILE and --dataset NAME go together."),
         ([*BUDGET, "--out", "train.npz"], 2, "--out must not be a file that is read"),
         ([*BUDGET, "--out", "nowhere/e.json"], 2, "--out must lie in an existing folder"),

@@ -56,10 +56,14 @@ def test_options_say_how_a_file_is_read(here, cli, error_line):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--test", "1"], 2, "--test must lie strictly between 0 and 1; got 1.0."),
+        (["--test", "1"], 2, "--test must lie between 0 and 1, such as 0.2; got 1.0."),
         (["--key", "split.key"], 2, "--key needs a column of ids: without one nothing names a record again."),
         (["--groups", "patient", "--key", "empty.key"], 2, "--key must be a text or bytes that are not empty."),
-        (["--groups", "patient", "--key", "nowhere.key"], 4, "nowhere.key: No such file or directory."),
+        (
+            ["--groups", "patient", "--key", "nowhere.key"],
+            2,
+            "--key must be a file with a secret; there is none. Draw one: openssl rand ",
+        ),
         (["--groups", "ward"], 4, "--groups must name one array of visits.npz with an id a record"),
         (["--out-test", "train.npz"], 2, "--out-test must name a new file; train.npz exists; choose another name."),
         (["--out-train", "visits.npz"], 2, "--out-train must not be a file that is read; visits.npz is"),

@@ -1031,8 +1031,8 @@ def test_class_lists(tmp_path, content, expected):
     [
         (b"", "at least one class"),
         (b" \n\n", "at least one class"),
-        (b"cat\ndog\n cat\n", "'cat' is repeated"),
-        (b"1\n2\n1\n", "'1' is repeated"),
+        (b"cat\n\ndog\n cat\n", "line 4 repeats line 1"),
+        (b"1\n2\n1\n", "line 3 repeats line 1"),
         ("größe".encode("latin-1"), "UTF-8"),
         ("größe".encode("utf-16"), "UTF-8"),
     ],

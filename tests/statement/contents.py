@@ -103,7 +103,7 @@ def account(n_releases=2):
         "spent": "mu 1",
         "left": "mu 3.87298",
         "releases": [
-            {**release, "number": number, "cost": ["rho 0.5", "mu 1"], "status": "released"}
+            {**release, "number": number, "partition": "train", "cost": ["rho 0.5", "mu 1"], "status": "released"}
             for number in range(1, n_releases + 1)
         ],
     }

@@ -184,7 +184,7 @@ def test_a_card_has_a_private_evaluation_and_no_exact_numbers():
     description = described(fitted(["a|b", "b"]))[0]
     card = model_card(description, results=privately_evaluated(["a|b", "b"]))
     assert "| a\\|b | 0.80 (0.70 to 0.90) | cannot tell | 20 (10 to 30) |" in card
-    assert card.index("## How good it is") < card.index("## Guarantee")
+    assert card.index("## How good it is") < card.index("\n\n## Guarantee")
     assert "How good it is" not in model_card(description)
     with pytest.raises(InputError, match="takes a private evaluation"):
         model_card(description, results=evaluated(["a|b", "b"]))

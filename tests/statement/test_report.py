@@ -303,6 +303,8 @@ def test_a_private_evaluation_of_another_file_is_marked_and_of_other_classes_ref
         (privately_evaluated(["a", "b"]).to_dict(), True),
     ):
         report = model.report(results=evaluation)
+        unnamed, said = report.dict()["private_evaluation"]["same_file"] is None, "whose model is not named"
+        assert (said in report.html()) == (said in report.markdown()) == unnamed
         assert (told in report.html()) == (told in report.markdown()) == marked
         assert "Not for release" not in report.html()
     (tmp_path / "e.json").write_text(privately_evaluated(["a", "b"], own).to_json())
@@ -407,9 +409,10 @@ def test_a_class_without_records_has_no_accuracy():
 @loop(
     "text, message",
     [
-        ("[1, 2]", "lacks a field"),
-        ('{"a": 1}', "lacks a field"),
-        ("label\n", "does not hold what"),
+        ('{"accuracy": 1}', "lacks a field"),
+        ("[1, 2]", "--out FILE` writes one"),
+        ('{"a": 1}', "does not hold an evaluation"),
+        ("label\n", "does not hold an evaluation"),
     ],
 )
 def test_other_files_are_no_results(text, message, tmp_path):
@@ -417,7 +420,7 @@ def test_other_files_are_no_results(text, message, tmp_path):
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         fitted(["a", "b"]).report(results=path)
-    with pytest.raises(InputError, match="there is no results file"):
+    with pytest.raises(InputError, match=r"there is no results file.*--private .*--out FILE"):
         fitted(["a", "b"]).report(results=tmp_path / "none.json")
 
 

@@ -56,6 +56,21 @@ class Budget:
         return PureDP(self.epsilon) if self.delta is None else ApproxDP(self.epsilon, self.delta)
 
 
+@request(panel="budget")
+class NoiseBudget(Budget):
+    """What a release with Gaussian noise may cost, for which there is no pure DP."""
+
+    epsilon: float | None = option("E", "With --delta: approximate DP.", None)
+
+    def budget(self) -> Spent:
+        """Return the budget."""
+        if (self.mu is None) == (self.epsilon is None):
+            raise ParameterError("specify exactly one budget: --epsilon E --delta D, or --mu M.")
+        if self.mu is None and self.delta is None:
+            raise ParameterError("add --delta 1e-6 to the budget.")
+        return super().budget()
+
+
 @request(panel="ledger")
 class Account:
     """What pays for a release."""

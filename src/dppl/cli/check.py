@@ -114,8 +114,8 @@ def print_report(report: dict[str, Any], screen: Console) -> None:
     screen.print(f"A fit uses {report['used']} of {report['n']} records{silently}.", soft_wrap=True)
     if labels["unknown"]:
         screen.print(
-            "But it stops at a label outside the class list, and a ledger keeps the charge: add the class to the list, "
-            "or type --options unknown_labels=ignore.",
+            "But it stops at a label outside the class list, and `dppl fit` after the charge: add the class to the "
+            "list, or type --options unknown_labels=ignore.",
             soft_wrap=True,
         )
 

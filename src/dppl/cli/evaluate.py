@@ -14,8 +14,8 @@ from dppl import io
 from dppl._progress import progress
 from dppl.cli._groups import (
     Account,
-    Budget,
     Labels,
+    NoiseBudget,
     Persons,
     check_output,
     labels_hint,
@@ -51,7 +51,7 @@ class _Tested:
 
 
 @request("private", "epsilon", "delta", "out", "groups", "json")
-class Evaluate(OnModel, Labels, Persons, Budget, Account):
+class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
     r"""Measure how good a model is on labelled records.
 
     With --private and a budget, the numbers may be released, such as 0.82 (0.80 to
@@ -91,12 +91,14 @@ class Evaluate(OnModel, Labels, Persons, Budget, Account):
 
     def run(self) -> None:
         """Measure and print."""
+        if self.table.suffix == ".safetensors" != self.model.suffix:
+            raise ParameterError("name MODEL first, then DATA.")
         if self.private:
             self._release()
         else:
             for name in ("epsilon", "delta", "mu", "ledger", "dataset", "out"):
                 if getattr(self, name) is not None:
-                    raise ParameterError("is for --private; add it.", parameter=name)
+                    raise ParameterError("is for a private evaluation; add --private.", parameter=name)
             self._show()
 
     def _release(self) -> None:

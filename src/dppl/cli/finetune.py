@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from dppl._progress import progress
-from dppl.cli._groups import Device, parse_pairs
+from dppl.cli._groups import Device, NoiseBudget, parse_pairs
 from dppl.cli._output import note, print_model
 from dppl.cli._request import option, request
 from dppl.cli.embed import resumable
@@ -24,7 +24,7 @@ _BATCH = 5000
 
 
 @request("network", "out", "classes", "epsilon", "delta", "batch_size")
-class Finetune(Training, Device):
+class Finetune(NoiseBudget, Training, Device):
     r"""Train weights of a public network privately on images, and save them.
 
     For where a classifier on embeddings (`dppl train`) is not enough. Needs

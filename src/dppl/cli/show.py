@@ -176,7 +176,9 @@ def _print_evaluation(evaluation: dict[str, Any]) -> None:
     screen.print(
         f"\nHow good it is, on private {evaluation['counted']}, each interval with {evaluation['confidence']:g}"
     )
-    if evaluation["same_file"] is False:
+    if evaluation["same_file"] is None:
+        note("these results are of predictions whose model is not named.")
+    elif not evaluation["same_file"]:
         note("these results do not hold the hash of this file: they are of another model, or of another copy of it.")
     print_facts([*evaluation["facts"], *evaluation["guarantee"]], 26, screen)
     rows = [(one["class"], one["recall"]["text"], one["n"]) for one in evaluation["per_class"]]

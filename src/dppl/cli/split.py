@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,9 @@ class Split:
             check_output(out, (self.data, self.key), parameter=name)
         if self.out_train.resolve() == self.out_test.resolve():
             raise ParameterError("must be another file than --out-train.", parameter="out_test")
+        if self.key is not None and not self.key.exists():
+            draw = f"openssl rand -hex 32 > {shlex.quote(str(self.key))}"
+            raise ParameterError(f"must be a file with a secret; there is none. Draw one: {draw}", parameter="key")
         how: Any = parse_pairs(self.read, "read", _READING, literal=False)
         key = None if self.key is None else self.key.read_bytes().strip()
         io.split_file(self.data, *outs, self.test, groups=self.groups, key=key, **how)

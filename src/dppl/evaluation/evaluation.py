@@ -278,19 +278,19 @@ def _row(kind: Any, content: dict[str, Any]) -> Any:
 def _lines(one: Evaluation) -> Iterator[str]:
     share = f"{one.confidence:.0%}".replace("%", " %")
     yield f"On private test {one.counted}, about {one.n} of them; each interval holds with {share}."
-    yield f"accuracy            {one.accuracy}"
+    yield f"accuracy                  {one.accuracy}"
     if one.top_k_accuracy is not None:
-        yield f"{f'among the best {one.top_k}':<20}{one.top_k_accuracy}"
-    yield f"balanced accuracy   {one.balanced_accuracy}"
+        yield f"{f'label in the best {one.top_k}':<26}{one.top_k_accuracy}"
+    yield f"balanced accuracy         {one.balanced_accuracy}"
     if one.auroc is not None:
-        yield f"AUROC               {one.auroc}"
+        yield f"AUROC                     {one.auroc}"
     if one.calibration_gap is not None:
-        yield f"confidence too high {one.calibration_gap}"
+        yield f"confidence above accuracy {one.calibration_gap}"
     if one.temperature is not None:
         yield f"  a temperature of {one.temperature:.2g} would mend that; measure it on other records"
     yield "recall by class" + ("" if len(one.per_class) <= _CLASSES_SHOWN else f" (the first {_CLASSES_SHOWN})")
     for each in one.per_class[:_CLASSES_SHOWN]:
-        yield f"  {each.label!s:<18}{each.recall}"
+        yield f"  {each.label!s:<24}{each.recall}"
     for pair in one.confusions or ():
         yield f"  {pair.label} taken for {pair.predicted}: {pair.n}"
     for heading, text in words.in_short(one.guarantee):

@@ -38,7 +38,7 @@ _ROWS, _FEWEST_ROWS, _NUMBERS = 1024, 8, 2**22
 _STEPS = 2.0**26  # of 1 in the integers that are multiplied
 _AGREEMENT = 1e-5
 _ALONE = "each prediction is a function of its record alone"
-EXACT = f"{_ALONE}: scores are exact integers"
+EXACT = f"{_ALONE}: its scores are sums of whole numbers, which computers add without rounding"
 IN_BLOCKS = f"{_ALONE}: in a trial on public rows the bits were the same at every place of a block"
 ONE_BY_ONE = f"{_ALONE}: records are predicted one at a time"
 GIVEN = f"{_ALONE}, as whoever made the table of predictions has to know"
@@ -118,7 +118,11 @@ def _classes_of(model: Any) -> NDArray[Any]:
     """Return the class list of a classifier in its order; one that has none is refused."""
     classes = getattr(model, "classes_", None)
     if classes is None or not hasattr(model, "predict"):
-        raise ParameterError("must be a fitted classifier with classes_ and predict.", parameter="model")
+        raise ParameterError(
+            f"must be a fitted classifier with classes_ and predict, or for a table of predictions "
+            f"AlreadyPredicted(classes); got {type(model).__name__}.",
+            parameter="model",
+        )
     public_classes(classes)
     return np.asarray(classes)
 

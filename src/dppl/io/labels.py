@@ -5,7 +5,6 @@ A label that fits no class never stops reading and is never named: whether one r
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,12 +82,17 @@ def read_classes(path: AnyPath) -> Array:
         If the file is missing, not UTF-8 or empty, or names a class twice.
     """
     source = Path(path)
-    names = [name for name in _lines(source) if name]
+    lines: dict[str, int] = {}
+    for number, name in enumerate(_lines(source), 1):
+        # By its line, and not by its text: a file that is named by mistake may be private.
+        if name in lines:
+            once = f"must name each class once, on a line; line {number} repeats line {lines[name]}"
+            raise InputError(f"{source} {once}; remove the repetition, or name another file")
+        if name:
+            lines[name] = number
+    names = list(lines)
     if not names:
         raise InputError(f"{source} must name at least one class; it is empty; write one class on each line")
-    name, times = Counter(names).most_common(1)[0]
-    if times > 1:
-        raise InputError(f"{source} must name each class once; {name!r} is repeated; remove the repetition")
     whole = all(_INTEGER.fullmatch(name) and _INT64.min <= int(name) <= _INT64.max for name in names)
     return np.array([int(name) for name in names] if whole else names)
 

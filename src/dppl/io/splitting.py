@@ -103,7 +103,7 @@ def held_out(ids: npt.ArrayLike | int, share: float, key: str | bytes | None = N
 
 def _coin(share: float, key: str | bytes | None) -> Coin:
     """Return the function that says of an id whether it is held out; without an id, of the next record."""
-    _validate.open_unit(share=share)
+    _validate.share(share=share)
     if key is not None and not (isinstance(key, str | bytes) and key.strip()):
         raise ParameterError("must be a text or bytes that are not empty.", parameter="key")
     # Hashed, so that a key may be longer than BLAKE2 takes.

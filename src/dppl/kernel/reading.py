@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Hashable, Mapping, Set
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias, get_args
@@ -169,9 +168,11 @@ def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
         )
     if any(re.search("[\0\ud800-\udfff]", text) for text in texts):
         raise ParameterError("classes must be texts without NUL and lone surrogates, which no file can hold.")
-    repeated = {key for key, times in Counter(_key(label) for label in given.tolist()).items() if times > 1}
-    if repeated:
-        raise ParameterError(f"classes must name every class once; {min(map(str, repeated))!r} occurs again.")
+    first: dict[Any, int] = {}
+    for place, key in enumerate(map(_key, given.tolist())):
+        # By its place, and not by its text: a list that is given by mistake may be private.
+        if first.setdefault(key, place) != place:
+            raise ParameterError(f"classes must name every class once; number {place} repeats number {first[key]}.")
     return np.unique(given)
 
 

@@ -27,6 +27,7 @@ FORMAT = 1
 _EVENLY = [place / 50 for place in range(1, 50)]
 _RARELY = [10 ** (place / 5) for place in range(-20, -8)]
 _LETTERS = 300  # of a parameter
+_WRITES = "`dppl evaluate MODEL DATA --private ... --out FILE`"
 _MEASURED = ("n", "n_unknown_labels", "n_unusable", "accuracy", "balanced_accuracy", "minority_accuracy", "chance")
 # By task: title, what is classified, and schemes of encoders; of others only whoever has them knows what they take.
 _TASKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -196,7 +197,7 @@ def account_of(books: Iterable[Mapping[str, Any]], entry: str | None, sha256: st
             if names_it or (entry is None and same_file):
                 charges = [
                     {
-                        **{name: one[name] for name in ("number", "estimator", "mechanism", "status")},
+                        **{name: one[name] for name in ("number", "partition", "estimator", "mechanism", "status")},
                         "date": one["charged_at"].partition("T")[0],
                         "cost": words.figures(one["cost"]),
                     }
@@ -217,11 +218,13 @@ def account_of(books: Iterable[Mapping[str, Any]], entry: str | None, sha256: st
 def read_evaluation(path: Path) -> dict[str, Any]:
     """Return the evaluation that a file holds."""
     if not path.is_file():
-        raise InputError(f"there is no results file {path}; `dppl evaluate --json` writes one.")
+        raise InputError(f"there is no results file {path}; {_WRITES} writes one.")
     try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except ValueError:
-        raise InputError(f"{path} does not hold what `dppl evaluate --json` writes.") from None
+        content = None
+    if not isinstance(content, dict) or "accuracy" not in content:
+        raise InputError(f"{path} does not hold an evaluation; {_WRITES} writes one.")
     return content
 
 

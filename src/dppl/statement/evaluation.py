@@ -9,7 +9,7 @@ from dppl.errors import InputError
 from dppl.evaluation import Estimate, Evaluation
 from dppl.statement import words
 
-_SAME = "evaluate this model: dppl evaluate MODEL DATA --private."
+_SAME = "evaluate this model: dppl evaluate MODEL DATA --private ... --out FILE."
 _REMEMBER = "what you choose by these numbers looks better on these records than it is; measure it on others."
 
 

@@ -241,7 +241,9 @@ def checked_budget(budget: object) -> Budget:
     """Return the budget if it is one."""
     if not isinstance(budget, Budget):
         notions = "GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon)"
-        raise ParameterError(f"budget must be {notions}: a number means nothing without its notion; got {budget!r}.")
+        raise ParameterError(
+            f"budget must be {notions}: a number means nothing without its notion; got {type(budget).__name__}."
+        )
     return budget
 
 
