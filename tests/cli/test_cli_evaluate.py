@@ -176,6 +176,15 @@ class TestAccount:
         assert result.exit_code == 3
         error_line(result)
 
+    def test_the_account_is_asked_before_an_encoder_is_loaded(self, mails, cli, error_line, monkeypatch):
+        cli("ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1")
+        cli("ledger", "create", "ledger.db", "--dataset", "people", "--mu", "1", "--unit", "person")
+        monkeypatch.setattr("dppl.predictions.load_predictor", None)
+        for mu, dataset, code in (("1.1", "wards/test", 3), ("0.5", "people/test", 2)):
+            result = cli("evaluate", "m.safetensors", "mails.csv", "--private", "--mu", mu, *LEDGER, dataset)
+            assert result.exit_code == code
+            error_line(result)
+
     def test_without_a_ledger_both_add_up(self, fitted, cli):
         shown = cli("evaluate", "m.safetensors", "b.npz", "--private", "--mu", "0.6").stdout
         assert "With the model: mu = 1 (as if on the same records)." in shown
@@ -297,3 +306,17 @@ def test_tables_in_parquet_have_persons(here, cli):
     pq.write_table(table, "one.parquet")
     evaluation = released(cli, "model.safetensors", "one.parquet", *CLEAR, "--groups", "who")
     assert evaluation.n.value == pytest.approx(1, abs=0.1)
+
+
+def test_a_model_of_persons_evaluated_by_records_says_so(here, cli):
+    ids = np.arange(len(here.y)) // 2
+    np.savez("who.npz", x=here.X, y=here.y, who=ids)
+    fit = ["fit", "who.npz", "--groups", "who", "--classes", "classes.txt", "--mu", "1", "--out", "p.safetensors"]
+    assert cli(*fit).exit_code == 0
+    by_records = "the model protects persons, and this evaluation records"
+    result = cli("evaluate", "p.safetensors", "who.npz", *CLEAR)
+    assert f"{by_records}; add --groups COLUMN." in result.stderr
+    assert f"is not known, since {by_records}." in result.stdout
+    result = cli("evaluate", "p.safetensors", "who.npz", *CLEAR, "--groups", "who")
+    assert "add --groups" not in result.stderr
+    assert "With the model: mu = " in result.stdout

@@ -111,7 +111,7 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
             check_output(self.out, (self.model, self.table, self.labels))
         account = self.account()
         note(budget.weakness)
-        with self._tested() as tested:
+        with self._tested(budget, account) as tested:
             evaluation = dppl.evaluate(
                 tested.model, tested.rows, tested.labels, budget, groups=tested.persons, **account
             )
@@ -131,14 +131,19 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
             typer.echo(f"Saved to {printable(self.out)}. Next: {page}")
 
     @contextmanager
-    def _tested(self) -> Iterator[_Tested]:
+    def _tested(self, budget: Any, account: dict[str, Any]) -> Iterator[_Tested]:
         """Open the records; embedding begins when they are predicted."""
+        from dppl.evaluation.measuring import check
         from dppl.evaluation.sources import labels_and_persons, predictor_of_source
+        from dppl.kernel.privacy.guarantee import PERSON
 
         if self._is_class_list():
             yield self._predicted()
             return
         model = load_model(self.model)
+        if self.groups is None and model.guarantee_.unit == PERSON:
+            note("the model protects persons, and this evaluation records; add --groups COLUMN.")
+        check(model, budget, persons=self.groups is not None, **account)
         if self.holds_rows(model):
             rows = self._rows(model)
             with progress("predicting"):

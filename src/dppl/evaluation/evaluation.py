@@ -141,14 +141,17 @@ class Together:
         In Gaussian DP, rounded up; None if the two costs do not add.
     disjoint : bool
         Whether a ledger shows that both come from different parts of the data set.
+    reason : str, default="their costs do not add"
+        Why there is no mu.
     """
 
     mu: float | None
     disjoint: bool
+    reason: str = "their costs do not add"
 
     def __str__(self) -> str:
         if self.mu is None:
-            return "what model and evaluation cost together is not known, since their costs do not add"
+            return f"what model and evaluation cost together is not known, since {self.reason}"
         why = "the parts are disjoint, so the larger cost counts" if self.disjoint else "as if on the same records"
         return f"together with the model mu = {rounded_up(self.mu, 4)} ({why})"
 

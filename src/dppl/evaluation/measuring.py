@@ -218,6 +218,16 @@ def evaluate(
     )
 
 
+def check(model: Any, budget: Budget, *, persons: bool, ledger: Ledger | None, partition: str | None) -> None:
+    """Raise what `evaluate` would say of public facts and the account, before an encoder is loaded."""
+    if ledger is not None:
+        paid, known = (
+            calibrated(budget, measurements(len(model.classes_)), ADD_REMOVE),
+            Known.of(model, ledger, partition),
+        )
+        ledger.check(guarantee_of(budget, paid, [], persons, None, known.choices), partition=partition)
+
+
 def measurements(
     n_classes: int, parts: Collection[str] | None = None, *, probabilities: bool = True
 ) -> dict[str, Measurement]:
@@ -281,12 +291,14 @@ def _together(known: Known, guarantee: Guarantee) -> Together | None:
     promised = getattr(known.model, "guarantee_", None)
     if not isinstance(promised, Guarantee):
         return None
-    alike = (promised.adjacency, promised.unit == PERSON) == (guarantee.adjacency, guarantee.unit == PERSON)
+    by_model, here = ("persons" if one.unit == PERSON else "records" for one in (promised, guarantee))
+    if by_model != here:
+        return Together(None, known.is_disjoint, f"the model protects {by_model}, and this evaluation {here}")
     try:
         first, second = promised.mu, guarantee.mu
     except BudgetError:  # accounted in approximate DP alone
         first = second = None
-    if not alike or first is None or second is None:
+    if promised.adjacency != guarantee.adjacency or first is None or second is None:
         return Together(None, known.is_disjoint)
     mu = max(first, second) if known.is_disjoint else total_mu([*promised.costs(), *guarantee.costs()])
     return Together(mu, known.is_disjoint)
