@@ -21,6 +21,7 @@ from dppl.errors import BudgetError, BudgetExceeded, InputError, ParameterError
 from dppl.evaluation import AlreadyPredicted, Estimate, Evaluation, intervals, predicting
 from dppl.evaluation import measuring as evaluating
 from dppl.evaluation.evaluation import Together
+from dppl.io import EmbeddingTable
 from dppl.kernel import outcomes, reading
 from dppl.kernel.measure import Measure
 from dppl.kernel.mechanisms.randomness import SeededRandomness
@@ -206,7 +207,7 @@ def check_order(file):
         connection.close()
         seen.append((what, statuses))
 
-    model = Watched(lambda X: look("rows") if np.abs(X).max() > 1e6 else None)
+    model = Watched(lambda X: look("rows") if (np.abs(X) == 1e9).any() else None)
     with pytest.MonkeyPatch.context() as patch:
         spy_on(patch, SeededRandomness, "rounded_gaussian", look)
         spy_on(patch, outcomes.reading, "class_codes", look)
@@ -305,6 +306,14 @@ def test_with_hardly_any_noise_the_numbers_are_those_of_the_records():
     assert middle.accuracy.value == pytest.approx(np.mean((predicted == y)[inside]), abs=5e-3)
 
 
+@loop("kind", ["i1", "u1", "i8", "f2", "f4"])
+def test_probabilities_may_be_numbers_of_any_kind(kind):
+    y = np.arange(40) % 2
+    table, labels = np.eye(2)[y], np.array(NAMES[2])[y]
+    expected = evaluated(table, labels, 2, parts=ASKED["two classes"][1]["parts"])
+    assert evaluated(table.astype(kind), labels, 2, parts=ASKED["two classes"][1]["parts"]) == expected
+
+
 def test_two_classes_have_a_curve():
     rng = np.random.default_rng(0)
     truth = rng.random(4000) < 0.3
@@ -323,9 +332,9 @@ def test_two_classes_have_a_curve():
 
 
 def test_numbers_of_persons_count_each_person_once():
-    # One person of 100 wrong records, and 300 of one right record each.
-    X = np.vstack([np.tile([1.0, 0.0, 0.0], (100, 1)), np.tile([0.0, 1.0, 0.0], (300, 1))])
-    y, ids = ["b"] * 400, [0] * 100 + list(range(1, 301))
+    # One person of 70000 wrong records, more than there are steps, and 300 of one right record each.
+    X = np.vstack([np.tile([1.0, 0.0, 0.0], (70_000, 1)), np.tile([0.0, 1.0, 0.0], (300, 1))])
+    y, ids = ["b"] * 70_300, [0] * 70_000 + list(range(1, 301))
     with no_warnings():
         one = evaluated(X, y, 3, ids, budget=STRONG)
     assert one.unit == one.guarantee.unit == PERSON
@@ -386,6 +395,11 @@ def test_wrong_shapes_are_refused_without_numbers():
             evaluated(rows, labels, 3, groups)
         assert "40" not in str(error.value)
         assert "39" not in str(error.value)
+    for ragged in ([*X.tolist()[:-1], [0.5]], [*y[:-1], ["a"]]):
+        with pytest.raises(InputError, match="predicted labels") as error:
+            evaluated(ragged, y, 3)
+        assert error.value.__context__ is None  # NumPy says how many rows there are
+        assert "40" not in str(error.value)
     with pytest.raises(ParameterError, match="predict_proba"):
         evaluated(y, y, 3, parts=["calibration"])
     with pytest.raises(ParameterError, match="classes_"):
@@ -481,6 +495,15 @@ def test_its_guarantee_speaks_of_test_data():
     assert "whether one record was in the test data" in guarantee.summary()
     assert "model" not in guarantee.summary()
     assert Guarantee.from_dict(guarantee.to_dict()).summary() == guarantee.summary()
+
+
+def test_embeddings_that_may_depend_on_others_are_not_covered():
+    words, metadata = "an embedding may depend on the records embedded beside it", {"not_covered": "rounding"}
+    model = fitted(None, None)
+    for mixed in (True, False):
+        table = EmbeddingTable.of(ROWS.astype(np.float32), metadata=metadata if mixed else {})
+        said = dppl.evaluate(model, table, LABELS, BUDGET), dppl.compare(model, model, table, LABELS, BUDGET)
+        assert all((words in " ".join(one.guarantee.not_covered)) == mixed for one in said)
 
 
 def test_costs_that_do_not_add_are_not_added():

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dppl.evaluation import intervals
-from dppl.kernel.outcomes import TEMPERATURES
+from dppl.kernel.outcomes import SCORE_EDGES, TEMPERATURES
 from loops import loop
 
 Z = 1.6448536269514722
@@ -129,3 +130,71 @@ def test_intervals_cover_sampling_and_noise():
 def test_intervals_that_ignore_the_noise_do_not():
     """The negative control: widths for sampling alone."""
     assert (coverage(RATES, RECORDS, 8.0, 1e-9) < 0.85).all()
+
+
+# Of true coverage 0.9 so many draws cover less than this with probability 1e-6.
+DRAWS = 500
+LEAST = stats.binom.ppf(1e-6, DRAWS, 0.9)
+# Records, mu, and the scores of both classes: spread out, next to 0, next to 1, and all in the two middle bins.
+SPREAD = (2000, 1.0, (2, 5), (5, 2))
+SCORES = [SPREAD, (4000, 1.0, (1, 400), (2, 200)), (2000, 0.3, (200, 1), (400, 1)), (2000, 1.0, (500, 500), (520, 480))]
+
+
+def covered_aurocs(n, mu, first, second, part=1.0):
+    """Return how many intervals, of which a part of the width is taken, hold the true AUROC; and their mean width."""
+    rng, v = np.random.default_rng(0), 1 / (0.35 * mu**2)
+    laws = [stats.beta(*one) for one in (first, second)]
+    shares = [np.diff(law.cdf([0, *SCORE_EDGES, 1])) for law in laws]
+    truth = laws[0].cdf(laws[1].ppf((np.arange(10_000) + 0.5) / 10_000)).mean()
+    tables = np.stack([rng.multinomial(n // 2, share, DRAWS) for share in shares], axis=1)
+    ends = np.array([intervals.auroc(one + rng.normal(0, np.sqrt(v), one.shape), v, Z) for one in tables])
+    value, low, high = ends.T
+    held = (value - part * (value - low) <= truth) & (truth <= value + part * (high - value))
+    return held.sum(), (high - low).mean()
+
+
+@pytest.mark.slow
+@loop("setting", SCORES)
+def test_an_auroc_holds_wherever_the_scores_are(setting):
+    assert covered_aurocs(*setting)[0] >= LEAST
+
+
+def test_an_auroc_is_narrow_where_scores_are_spread_and_too_narrow_a_one_is_noticed():
+    assert covered_aurocs(*SPREAD)[1] < 0.035
+    # Half of this width would be more than sampling and noise need, without pairs within a bin.
+    assert covered_aurocs(*SCORES[1], part=0.5)[0] < LEAST
+
+
+def covered_gaps(n, mu, right, confidence, of_gap=intervals.gap):
+    """Return how many intervals hold the true gap, where confidence is uniform in a range."""
+    rng, held = np.random.default_rng(0), 0
+    v, v_n = 1 / (0.1 * mu**2), 3 / (0.15 * mu**2)
+    for _ in range(DRAWS):
+        sure = rng.uniform(*confidence, n)
+        hits = rng.random(n) < (sure if right is None else right)
+        sums = np.full(len(TEMPERATURES), (sure - hits).sum() + rng.normal(0, np.sqrt(v)))
+        accuracy, noisy_n = (
+            np.clip(hits.mean() + rng.normal(0, np.sqrt(v_n)) / n, 0, 1),
+            n + rng.normal(0, np.sqrt(v_n)),
+        )
+        _, low, high = of_gap(sums, v, accuracy, noisy_n, v_n, Z)
+        held += low <= (0 if right is None else np.mean(confidence) - right) <= high
+    return held
+
+
+# Records, mu, the share of right answers (None: as often as confidence says), and the range of confidence.
+ALL_RIGHT, ALL_WRONG = (5000, 1.0, 1.0, (0.5, 1.0)), (400, 0.05, 0.0, (0.9, 1.0))
+
+
+@pytest.mark.slow
+@loop("setting", [ALL_RIGHT, ALL_WRONG, (2000, 5.0, 0.98, (0.5, 0.95)), (2000, 1.0, None, (0.5, 1.0))])
+def test_a_gap_holds_whatever_confidence_has_to_do_with_right_answers(setting):
+    assert covered_gaps(*setting) >= LEAST
+
+
+def test_gaps_that_ignore_how_confidence_varies_or_the_noise_of_the_number_would_be_noticed():
+    def by_accuracy(sums, v, accuracy, n, v_n, z):
+        return intervals._signed_share(sums[0], n * accuracy * (1 - accuracy) + v, n, v_n, z)
+
+    assert covered_gaps(*ALL_RIGHT, by_accuracy) < LEAST
+    assert covered_gaps(*ALL_WRONG, lambda *given: intervals.gap(*given[:4], 0.0, given[5])) < LEAST

@@ -85,17 +85,35 @@ def test_no_person_moves_a_query_further_than_one_record_and_the_worst_one_as_fa
     query, _, share = QUERIES[name]
     assert query.squared_norm == STEPS**2
     assert share * STEPS**2 <= largest_move(name) <= STEPS**2
-    # 2¹⁶ / m is rounded down, at most by one step a record.
-    assert 0.99 * share * STEPS**2 <= largest_move(name, (1, 2, 3, 50)) <= STEPS**2
+    assert share * STEPS**2 <= largest_move(name, (2, 3, 50)) <= STEPS**2
+
+
+def persons_weigh_one(shares):
+    """Return whether the records of each person weigh 2¹⁶, evenly, whoever else there is."""
+    rng = np.random.default_rng(0)
+    numbers = rng.permutation(np.repeat(np.arange(6), [1, 2, 3, 50, 3000, 70_000]))
+    codes = rng.integers(-1, 3, len(numbers))
+    weights = shares(codes, numbers)
+    alike = [shares(codes[numbers == one], 0 * numbers[numbers == one]) for one in range(6)]
+    assert all((weights[numbers == one] == alike[one]).all() for one in range(6))
+    assert not weights[codes < 0].any()
+    counted = [weights[(numbers == one) & (codes >= 0)] for one in range(6)]
+    return all(one.sum() == STEPS and np.ptp(one) <= 1 for one in counted if len(one))
+
+
+def test_the_records_of_a_person_weigh_one_record_together():
+    assert persons_weigh_one(outcomes._shares)
+    # The control: shares that are rounded down lose up to a step a record.
+    assert not persons_weigh_one(lambda codes, numbers: WholePersons(codes, numbers).shares(np.full(3, STEPS)))
 
 
 def count_each_record(patch):
-    patch.setattr(WholePersons, "shares", lambda self, weights: np.where(self.codes >= 0, STEPS, 0))
+    patch.setattr(outcomes, "_shares", lambda codes, numbers: np.where(codes >= 0, STEPS, 0))
 
 
 def round_shares_up(patch):
-    whole = WholePersons.shares
-    patch.setattr(WholePersons, "shares", lambda self, weights: whole(self, weights) + (self.codes >= 0))
+    whole = outcomes._shares
+    patch.setattr(outcomes, "_shares", lambda codes, numbers: whole(codes, numbers) + (codes >= 0))
 
 
 def forget_the_root(patch):

@@ -26,7 +26,7 @@ from dppl.kernel.privacy.guarantee import (
 from dppl.kernel.reading import Codes
 
 _COLUMNS = "the names of columns that the model keeps, as they were typed"
-_ROWS_MIX = "rounding by which an embedding may depend on the records embedded beside it"
+ROWS_MIX = "rounding by which an embedding may depend on the records embedded beside it"
 _NEIGHBOURS = (
     "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts "
 )
@@ -100,7 +100,7 @@ class Plan:
         if columns_of(X):
             guarantee = replace(guarantee, public_inputs=(*guarantee.public_inputs, _COLUMNS))
         if depends_on_company(X):
-            guarantee = replace(guarantee, not_covered=(_ROWS_MIX, *guarantee.not_covered))
+            guarantee = replace(guarantee, not_covered=(ROWS_MIX, *guarantee.not_covered))
         if not guarantee.releases:  # no record is read
             return guarantee
         assumption = getattr(getattr(X, "engine", None), "assumption", None)

@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import charge, charged
-from dppl.estimators.plan import of_persons
+from dppl.estimators.plan import ROWS_MIX, of_persons
 from dppl.evaluation import intervals
 from dppl.evaluation.evaluation import (
     Confusion,
@@ -273,12 +273,13 @@ def guarantee_of(
     choices: Sequence[str],
 ) -> Guarantee:
     """Return what a release of outcomes guarantees, from public values alone."""
+    mixed = [ROWS_MIX] * any(one.mixes for one in predictors)
     guarantee = Guarantee(
         budget=budget,
         adjacency=ADD_REMOVE,
         releases=tuple(one.release for one in paid.values() if one.release is not None),
         public_inputs=_PUBLIC_INPUTS,
-        not_covered=(*ALWAYS_UNCOVERED, A_CHANGED_RECORD, *NOT_COVERED, *map(_CHOSEN_BY.format, choices)),
+        not_covered=(*mixed, *ALWAYS_UNCOVERED, A_CHANGED_RECORD, *NOT_COVERED, *map(_CHOSEN_BY.format, choices)),
         fit_for_release=fit_for_release(random_state),
         assumptions=(*dict.fromkeys(one.assumption for one in predictors), *ASSUMPTIONS[1:]),
         n_models=0,
@@ -356,7 +357,7 @@ def _said(noisy: _Tables, classes: list[Any], confidence: float, top_k: int | No
         said["confusions"] = _confusions(tables["confusions"], v["confusions"], classes, confidence, z)
     if "calibration" in tables:
         n = float(tables["totals"].sum())
-        gap = intervals.gap(tables["calibration"], v["calibration"], float(accuracy[0]), n, z)
+        gap = intervals.gap(tables["calibration"], v["calibration"], float(accuracy[0]), n, 3 * v["totals"], z)
         said["calibration_gap"] = estimate(gap, (-1.0, 1.0))
         if gap[1] > 0 or gap[2] < 0:
             said["temperature"] = intervals.temperature(tables["calibration"])

@@ -2,7 +2,7 @@
 
 A matrix product may round a row differently in another batch, and a record would then move its neighbours across a
 decision boundary. Records are therefore predicted in blocks of one fixed shape, the last of which is filled up with
-public rows, if a trial on public rows shows the same bits at every place and next to any other rows. Linear classifiers
+public rows, if a trial on public rows shows the same bits at every place and next to odd rows. Linear classifiers
 of dppl score them in integers, exactly in any order. Where the trial fails, and where records are no array of numbers,
 each is predicted by itself.
 
@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl._metadata import depends_on_company
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, PrivateSearch
 from dppl.kernel.lattice import RowSource, iter_blocks
@@ -89,6 +91,7 @@ class Predictor:
     probabilities: bool  # whether it says them
     assumption: str
     guesses: Callable[[], Iterator[Guesses]]  # reads the records
+    mixes: bool = False  # whether embeddings may depend on others by rounding
 
 
 def predictor_of(model: Any, X: Any) -> Predictor:
@@ -105,13 +108,15 @@ def predictor_of(model: Any, X: Any) -> Predictor:
     if isinstance(model, PrivateClassifier):
         inner, encoder = model.model_, model._loaded()
         check_items(encoder.modality, X, "X")
-        return _embedded(inner, classes, len(X), np.dtype(np.float32), partial(embed_items, encoder, X, "X"))
+        one = _embedded(inner, classes, len(X), np.dtype(np.float32), partial(embed_items, encoder, X, "X"))
+        return replace(one, mixes=not encoder.fingerprint.row_independent)
+    mixes = depends_on_company(X)
     if isinstance(model, EmbeddingClassifier):
         model._check_continues(X)
         source = as_rows(X)
         kind = getattr(source, "dtype", np.dtype(np.float64))
-        return _embedded(model, classes, source.shape[0], kind, lambda: source)
-    return _foreign(model, classes, X)
+        return replace(_embedded(model, classes, source.shape[0], kind, lambda: source), mixes=mixes)
+    return replace(_foreign(model, classes, X), mixes=mixes)
 
 
 def _classes_of(model: Any) -> NDArray[Any]:
@@ -130,12 +135,14 @@ def _classes_of(model: Any) -> NDArray[Any]:
 def _given(model: AlreadyPredicted, X: Any) -> Predictor:
     """Read a table of predictions."""
     classes = _classes_of(model)
-    table = as_numpy(X) if is_tensor(X) else np.asarray(X)
+    table: NDArray[Any] = np.empty(())
+    with suppress(Exception):  # raised below, without the number of rows
+        table = as_numpy(X) if is_tensor(X) else np.asarray(X)
     if table.ndim == 2 and table.shape[1] == len(classes) and table.dtype.kind in "fiu":
+        table = table.astype(np.result_type(table.dtype, np.float32), copy=False)
         return Predictor(model.model, classes, len(table), True, GIVEN, partial(_likeliest, table))
     if table.ndim != 1:
-        shapes = f"labels of shape (n,) or probabilities of shape (n, {len(classes)})"
-        raise InputError(f"X must be predicted {shapes}; got {table.ndim} dimensions or another number of columns.")
+        raise InputError(f"X must be predicted labels of shape (n,) or probabilities of shape (n, {len(classes)}).")
     labels = as_labels(X, np.empty((len(table), 0)), ("y", "X"))
 
     def compared() -> Iterator[Guesses]:
@@ -247,22 +254,25 @@ def _length(rows: Any) -> int:
 
 
 def _tried(ask: Ask, shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any] | None:
-    """Return a block of public rows, if they get the same bits at other places and next to other rows."""
+    """Return a block of public rows, if they get the same bits at other places and next to odd rows."""
     n = max(_FEWEST_ROWS, min(_ROWS, _NUMBERS // max(1, int(np.prod(shape)))))
     public, places = _made_up((n, *shape), kind), np.arange(n)
-    others, odd = public.copy(), places[1::2]
-    others[::2] = 0
     expected = _answer(ask, public)
 
-    def alike(rows: Any, there: NDArray[np.intp], here: NDArray[np.intp]) -> bool:
-        found = _answer(ask, rows)
+    def alike(found: Guesses | None, there: NDArray[np.intp], here: NDArray[np.intp]) -> bool:
         if expected is None or found is None:
             return False
         return _bits(_taken(found, there)) == _bits(_taken(expected, here))
 
-    turns = (1, 7, n // 2 + 3)
-    turned = all(alike(np.roll(public, turn, axis=0), (places + turn) % n, places) for turn in turns)
-    return public if turned and alike(others, odd, odd) else None
+    def undisturbed(value: float) -> bool:
+        rows, others = public.copy(), places[1::2]
+        rows[::2] = value
+        found = _answer(ask, rows)
+        return found is None or alike(found, others, others)  # rows that it refuses come next to no others
+
+    turned = (alike(_answer(ask, np.roll(public, by, axis=0)), (places + by) % n, places) for by in (1, 7, n // 2 + 3))
+    odd = (0, np.nan, np.inf, np.finfo(kind).max) if kind.kind == "f" else (0,)
+    return public if all(turned) and all(map(undisturbed, odd)) else None
 
 
 def _bits(guesses: Guesses) -> tuple[bytes, bytes]:

@@ -12,7 +12,7 @@ from dppl.errors import InputError
 from dppl.evaluation.predicting import ONE_BY_ONE, Predictor, predictor_of
 from dppl.finetune.workflow import Finetuned
 from dppl.io import Source
-from dppl.io.pipeline import embed_windows, table_metadata
+from dppl.io.pipeline import embed_windows
 from dppl.io.records import BadRecord
 from dppl.kernel.outcomes import Guesses
 from dppl.predictions import Predictor as Loaded
@@ -64,8 +64,7 @@ def predictor_of_source(
         assumption = ONE_BY_ONE
     else:
         assumption = predictor_of(model, np.zeros((1, encoder.dimension), np.float32)).assumption
-    rounded = table_metadata(encoder).get("not_covered")
-    return Predictor(model, model.classes_, n, True, f"{assumption}, but {rounded}" if rounded else assumption, guesses)
+    return Predictor(model, model.classes_, n, True, assumption, guesses, not encoder.fingerprint.row_independent)
 
 
 def labels_and_persons(source: Source) -> tuple[Column, Column]:

@@ -4,9 +4,9 @@ A record has an outcome: the class of its label, the class that was predicted fo
 outcome depends on its record alone, so a test record that leaves takes one outcome with it and moves no other. A label
 that names none of the classes counts nowhere, as in fits. A record that could not be scored counts as a miss.
 
-Every query here adds up integers in steps of 1/2¹⁶. A record adds what its proof bounds by 2¹⁶ in L2. The records of a
-person weigh 2¹⁶/m each, rounded down, where m is the number of their records that count: what they add together is
-then a sum of vectors, each at most 1/m as long as for one record, and no longer than 2¹⁶ by the triangle inequality.
+Every query here adds up integers in steps of 1/2¹⁶. A record of weight w adds what its proof bounds by w in L2, and w
+is 2¹⁶. The records of a person that count share 2¹⁶ as evenly as whole steps can be: what they add is then a sum of
+vectors that is no longer than 2¹⁶, by the triangle inequality.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from dppl.errors import MeasurementError
 from dppl.kernel import persons, reading
 from dppl.kernel.mechanisms import ExponentialMechanism, Randomness
-from dppl.kernel.persons import WholePersons
 from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import STEPS, OwnAnswer, Query, on_grid, shaped
 from dppl.kernel.reading import Codes
@@ -95,7 +94,7 @@ class Outcomes:
         predicted, *rest = (np.concatenate(column) for column in zip(*columns, strict=True))
         weights = np.full(len(codes), STEPS, np.int64)
         if ids is not None:
-            weights = WholePersons(codes, persons.person_codes(ids)).shares(np.full(len(classes), STEPS))
+            weights = _shares(codes, persons.person_codes(ids))
         among, sure, scores = rest or (None, None, None)
         return cls(codes, predicted, np.where(codes >= 0, weights, 0), among, sure, scores)
 
@@ -124,6 +123,18 @@ class Rivals:
     def total(self, query: Query, **released: Any) -> Int64:
         """Return the value of a query of these outcomes."""
         return query.exact(self, **query.checked(**released))  # type: ignore[arg-type]  # of outcomes, not of rows
+
+
+def _shares(codes: Codes, numbers: Codes) -> Int64:
+    """Share 2¹⁶ steps among the records of each person that count; the first ones get what is left over."""
+    counted = np.flatnonzero(codes >= 0)
+    order = counted[np.argsort(numbers[counted], kind="stable")]
+    first = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    each = np.diff(first, append=len(order))
+    place, many = np.arange(len(order)) - np.repeat(first, each), np.repeat(each, each)
+    weights = np.zeros(len(codes), np.int64)
+    weights[order] = STEPS // many + (place < STEPS % many)
+    return weights
 
 
 def _compared(codes: Codes, some: Guesses, top_k: int | None, confidences: bool) -> tuple[NDArray[Any], ...]:
