@@ -12,7 +12,7 @@ BUDGET = {
     "continual": 1072,
     "encoders": 1705,
     "estimators": 1807,
-    "evaluation": 1919,
+    "evaluation": 1915,
     "export": 649,
     "finetune": 1777,
     "io": 3347,
