@@ -85,6 +85,10 @@ def test_the_file_is_read_by_show(here, cli, error_line):
     assert error_line(cli("show", "model.safetensors", "--json", "--results", "e.json")).startswith(
         "--results is not in"
     )
+    unnamed = {**evaluation.to_dict(), "model_sha256": None}
+    (here.folder / "unnamed.json").write_text(json.dumps(unnamed))
+    noted = cli("show", "model.safetensors", "--results", "unnamed.json").stderr
+    assert noted == "dppl: note: these results are of predictions whose model is not named.\n"
     (here.folder / "plain.json").write_text(cli("evaluate", "model.safetensors", "train.npz", "--json").stdout)
     for form in ([], ["--card"]):
         refused = cli("show", "model.safetensors", *form, "--results", "plain.json")
@@ -263,6 +267,10 @@ def test_records_that_change_while_they_are_read_are_an_error(mails, cli):
     for n in (len(TEXTS) - 1, len(TEXTS) + 1):
         with pytest.raises(InputError, match="must not change"):
             list(predictor_of_source(model, source, n, loaded).guesses())
+
+
+def test_the_model_comes_first(here, cli, error_line):
+    assert error_line(cli("evaluate", "train.npz", "model.safetensors")) == "name MODEL first, then DATA."
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])

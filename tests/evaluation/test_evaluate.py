@@ -402,8 +402,8 @@ def test_wrong_shapes_are_refused_without_numbers():
         assert "40" not in str(error.value)
     with pytest.raises(ParameterError, match="predict_proba"):
         evaluated(y, y, 3, parts=["calibration"])
-    with pytest.raises(ParameterError, match="classes_"):
-        dppl.evaluate(object(), X, y, BUDGET)
+    with pytest.raises(ParameterError, match=r"AlreadyPredicted\(classes\); got ndarray\.$"):
+        dppl.evaluate(y, X, y, BUDGET)
 
 
 # With the model that is evaluated

@@ -174,7 +174,7 @@ def _print_evaluation(evaluation: dict[str, Any]) -> None:
     """Print a private evaluation for people."""
     screen = console()
     screen.print(
-        f"\nHow good it is, on private {evaluation['counted']}, each interval with {evaluation['confidence']:g}"
+        f"\nHow good it is, on private {evaluation['counted']}, each interval with {100 * evaluation['confidence']:g} %"
     )
     if evaluation["same_file"] is None:
         note("these results are of predictions whose model is not named.")
