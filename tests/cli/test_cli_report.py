@@ -127,7 +127,7 @@ def test_selected_texts_are_shown(tmp_path, letters, cli, error_line, monkeypatc
         (["--out", "report.html", "--public", "nowhere"], 4, "nowhere"),
         (["--out", "report.html", "--results", "nowhere.json"], 4, "nowhere.json"),
         (["--out", "report.html", "--ledger", "nowhere.db"], 4, "nowhere.db"),
-        (["--out", "report.html", "--results", "{table}"], 4, "does not hold what"),
+        (["--out", "report.html", "--results", "{table}"], 4, "does not hold an evaluation"),
         (["--out", "page.html", "--results", "page.html", "--force"], 2, "--out must not be a file that is read"),
         (["--out", "nowhere/r.html"], 2, "existing folder"),
     ],

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 @each(SHARED)
 def test_what_is_no_budget_is_refused_by_the_fit(kind):
     for value in (None, 1.0):
-        with pytest.raises(ParameterError, match=f"budget must be GaussianDP.*got {value!r}"):
+        with pytest.raises(ParameterError, match=f"budget must be GaussianDP.*got {type(value).__name__}"):
             kind.cls(value, CLASSES).fit(*kind.records())
 
 
