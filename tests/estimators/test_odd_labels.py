@@ -53,3 +53,9 @@ def test_integers_that_no_file_tells_apart_are_no_classes(tmp_path):
     largest = np.array([3, 2**63 - 2, 2**63 - 1], np.uint64)
     MeanPrototypes(ZCDP(0.1), largest).fit(X, np.resize(largest, 4)).save(tmp_path / "m.safetensors")
     assert dppl.load(tmp_path / "m.safetensors").classes_.tolist() == largest.tolist()
+
+
+def test_a_repeated_class_is_named_by_its_place():
+    """A list that is given by mistake may hold texts of patients."""
+    with pytest.raises(ParameterError, match=r"once; number 2 repeats number 0, counted from 0\.$"):
+        MeanPrototypes(ZCDP(0.1), ["a", "b", "a"]).fit(X, list("abab"))

@@ -172,7 +172,8 @@ def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
     for place, key in enumerate(map(_key, given.tolist())):
         # By its place, and not by its text: a list that is given by mistake may be private.
         if first.setdefault(key, place) != place:
-            raise ParameterError(f"classes must name every class once; number {place} repeats number {first[key]}.")
+            repeated = f"number {place} repeats number {first[key]}, counted from 0"
+            raise ParameterError(f"classes must name every class once; {repeated}.")
     return np.unique(given)
 
 
