@@ -221,10 +221,8 @@ def evaluate(
 def check(model: Any, budget: Budget, *, persons: bool, ledger: Ledger | None, partition: str | None) -> None:
     """Raise what `evaluate` would say of public facts and the account, before an encoder is loaded."""
     if ledger is not None:
-        paid, known = (
-            calibrated(budget, measurements(len(model.classes_)), ADD_REMOVE),
-            Known.of(model, ledger, partition),
-        )
+        known = Known.of(model, ledger, partition)
+        paid = calibrated(budget, measurements(len(model.classes_)), ADD_REMOVE)
         ledger.check(guarantee_of(budget, paid, [], persons, None, known.choices), partition=partition)
 
 

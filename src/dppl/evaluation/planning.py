@@ -74,7 +74,7 @@ class EvaluationPlan:
     known_from: int
 
     def budget_for(self, half_width: float, number: Number = "accuracy") -> Budget | None:
-        """Return the budget from which a number is known this exactly, in the notion of the plan's.
+        """Return the least budget at which a number is known this exactly, in the notion of the plan.
 
         Parameters
         ----------
