@@ -53,5 +53,5 @@ bench *ARGS:
 results FOLDER:
     for name in text images assistant examples few continual; do \
         dppl bench $name --data {{FOLDER}} --out build/$name.jsonl && \
-        rm -f docs/results/$name.parquet && dppl bench build/$name.jsonl --out docs/results/$name.parquet; done
+        rm -f docs/results/$name.jsonl.xz && dppl bench build/$name.jsonl --out docs/results/$name.jsonl.xz; done
     python tools/readme_picture.py

@@ -117,7 +117,7 @@ def set_ticks(axis: Axes, ticks: tuple[float, ...], legend: str = "lower right")
 def main() -> None:
     """Draw and write all files."""
     names = {name for name, *_ in PANELS} | {"examples"}
-    results = {name: read_results(DOCS / "results" / f"{name}.parquet") for name in names}
+    results = {name: read_results(DOCS / "results" / f"{name}.jsonl.xz") for name in names}
     (ceiling,) = {
         result["metrics"]["balanced_accuracy"]
         for result in results["text"]

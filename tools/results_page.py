@@ -2,7 +2,7 @@
 
     python tools/results_page.py [FOLDER]
 
-For each `docs/results/NAME.parquet`, the packed results of `dppl bench NAME`, the report goes to `FOLDER/NAME/`, by
+For each `docs/results/NAME.jsonl.xz`, the packed results of `dppl bench NAME`, the report goes to `FOLDER/NAME/`, by
 default in `build/results`, unless it is there and newer. `just site` puts them where docs/results.md links to. Needs
 `pip install -e '.[lab]'`, and takes minutes.
 """
@@ -20,16 +20,17 @@ KEPT = {".md", ".png"}  # SVG holds the same
 
 def report(results: Path, folder: Path) -> None:
     """Write the report of one results file into a folder of its name, if the file is newer."""
-    target = folder / results.stem
+    name = results.name.partition(".")[0]
+    target = folder / name
     page = target / "report.md"
     if page.is_file() and page.stat().st_mtime > results.stat().st_mtime:
         return
     with tempfile.TemporaryDirectory() as made:
-        command = [sys.executable, "-m", "dppl", "bench", results.name, "--out", f"{made}/{results.stem}"]
+        command = [sys.executable, "-m", "dppl", "bench", results.name, "--out", f"{made}/{name}"]
         subprocess.run(command, cwd=results.parent, check=True, stdout=subprocess.DEVNULL)
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
-        for file in sorted(Path(made, results.stem).iterdir()):
+        for file in sorted(Path(made, name).iterdir()):
             if file.suffix in KEPT:
                 shutil.copy(file, target / file.name)
         page.write_text(page.read_text(encoding="utf-8").replace(f"{made}/", ""), encoding="utf-8")
@@ -37,5 +38,5 @@ def report(results: Path, folder: Path) -> None:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "results"
-    for path in sorted(PACKED.glob("*.parquet")):
+    for path in sorted(PACKED.glob("*.jsonl.xz")):
         report(path, folder)

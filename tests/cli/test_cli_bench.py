@@ -51,7 +51,7 @@ def test_run_and_report(cli, config, tmp_path):
     assert "4/4  DPPL-Mean (pool 2)  blobs, none, IR = 1  rho 8  seed 0  balanced accuracy" in result.stderr
     assert cli("bench", config(), "--out", out, "--dry-run").stdout == "4 cells, 4 done, 0 left.\n"
     assert "4 done before, 0 now" in cli("bench", config(), "--out", out).stdout
-    packed = out.with_suffix(".parquet")
+    packed = tmp_path / "r.jsonl.xz"
     assert cli("bench", out, "--out", packed).stdout == f"4 cells in {packed}\n"
     assert cli("bench", config(), "--out", packed, "--dry-run").exit_code == 2
     result = cli("bench", packed, "--out", folder)

@@ -23,13 +23,13 @@ def test_a_report_is_made_once_and_again_when_its_results_are_newer(tmp_path, mo
             (folder / name).touch()
 
     monkeypatch.setattr(tool.subprocess, "run", run)
-    results = tmp_path / "some.parquet"
+    results = tmp_path / "some.jsonl.xz"
     results.touch()
     tool.report(results, tmp_path / "built")
     page = tmp_path / "built" / "some" / "report.md"
     text = page.read_text(encoding="utf-8")
     assert text == f"`dppl bench some` of {tmp_path.name}"  # without the folder in which it was made
-    assert runs == [["-m", "dppl", "bench", "some.parquet", "--out"]]
+    assert runs == [["-m", "dppl", "bench", "some.jsonl.xz", "--out"]]
     assert {path.name for path in page.parent.iterdir()} == {"report.md", "accuracy.png"}
     page.write_text("kept")
     tool.report(results, tmp_path / "built")

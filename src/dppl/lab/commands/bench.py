@@ -44,7 +44,7 @@ class Bench:
     is marked. Files of an earlier report in FOLDER are replaced; a FOLDER with
     other files is refused.
 
-    RESULTS.jsonl with --out RESULTS.parquet packs the last result of every cell
+    RESULTS.jsonl with --out RESULTS.jsonl.xz packs the last result of every cell
     into a tenth of the space; the other way round unpacks them. Reports are
     drawn from either, and a run continues JSON lines only.
 
@@ -52,7 +52,7 @@ class Bench:
 
       dppl bench quick
       dppl bench quick.jsonl --out quick-report
-      dppl bench quick.jsonl --out quick.parquet
+      dppl bench quick.jsonl --out quick.jsonl.xz
       dppl bench text --data embeddings --jobs 4 --out text.jsonl
       dppl bench continual-quick
       dppl bench mine.yaml --dry-run
@@ -66,7 +66,7 @@ class Bench:
     out: Path | None = option(
         "PATH",
         "Results, one JSON object per line, by default CONFIG's name with .jsonl; or the folder for the report of "
-        "RESULTS, or a .parquet or .jsonl file to write them to.",
+        "RESULTS, or a .jsonl or .jsonl.xz file to write them to.",
         None,
     )
     data: Path | None = option("FOLDER", "Folder that holds the data sets. Default: the configuration's.", None)

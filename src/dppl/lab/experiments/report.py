@@ -26,7 +26,7 @@ from dppl.lab.experiments.figures import Part, slug
 from dppl.lab.experiments.frame import BALANCED, Frame, by, default_settings, frame, panels
 from dppl.lab.experiments.methods import ALL_METHODS
 from dppl.lab.experiments.names import AT_DELTA, TUNED, place_of, series_name
-from dppl.lab.experiments.results import DONE, Result, read_results
+from dppl.lab.experiments.results import DONE, PACKED, Result, read_results
 from dppl.lab.experiments.stream_report import stream_parts
 from dppl.lab.experiments.tables import metric_tables, sizes_and_times, table
 
@@ -104,7 +104,7 @@ def write_report(path: Path, folder: Path) -> list[Path]:
 
 def _head(path: Path, folder: Path, done: Sequence[Result], n_failed: int) -> Iterator[Part]:
     runs = {(r["config"], *(["--data", r["data_folder"]] if r["data_folder"] else [])): None for r in done}
-    lines = str(path.with_suffix(".jsonl"))  # a run writes lines, even where they were packed later
+    lines = str(path).removesuffix(PACKED)  # a run writes lines, even where they were packed later
     commands = [shlex.join(["dppl", "bench", *one, "--out", lines]) for one in runs]
     made = shlex.join(["dppl", "bench", str(path), "--out", str(folder)])
     digest, n_tuned = sha256(path.read_bytes()).hexdigest()[:16], sum(result["tuned"] for result in done)

@@ -8,9 +8,9 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
 
 from dppl import _validate
 from dppl.lab.experiments.cells import failure, run_cell
@@ -58,68 +58,32 @@ def run_experiment(
 
 def _compute(cells: Sequence[Cell], datasets: _Specs, jobs: int) -> Iterator[Result]:
     """Yield results in the order in which they are finished."""
-    queue = deque(cells)
-    workers = [_Worker(datasets) for _ in range(min(jobs, len(queue)))]
-    try:
-        # Each worker has one cell at a time, so that a crash costs one cell.
-        for worker in workers:
-            worker.give(queue.popleft())
-        while busy := {worker.connection: worker for worker in workers if worker.cell is not None}:
-            for connection in wait(list(busy)):
-                worker = busy[connection]  # type: ignore[index]
-                result = worker.take()
-                if queue:
-                    worker.give(queue.popleft())
-                yield result
-    finally:
-        for worker in workers:
-            worker.stop()
+    waiting = deque(cells)
+    while waiting:
+        running: dict[Future[Result], Cell] = {}
+        with ProcessPoolExecutor(min(jobs, len(waiting)), _SPAWN, _end_with_parent) as pool:
+            try:
+                while waiting or running:
+                    while waiting and len(running) < jobs:
+                        future = pool.submit(run_cell, waiting[0], datasets)
+                        running[future] = waiting.popleft()
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        yield future.result()
+                        del running[future]
+            except BrokenProcessPool:
+                # One that dies costs the cells that are being computed; another pool goes on with the others.
+                for cell in running.values():
+                    yield failure(cell, "WorkerDied", "a process of the run ended; was memory short?")
 
 
-class _Worker:
-    """A process that computes one cell after the other, and ends when the pipe to this process is closed."""
+def _end_with_parent() -> None:
+    """Let Ctrl-C end this process as well, and end it where the runner has died."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # a pool started this
 
-    def __init__(self, datasets: _Specs) -> None:
-        self._datasets = dict(datasets)
-        self.cell: Cell | None = None
-        self._start()
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
 
-    def _start(self) -> None:
-        self.connection, theirs = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=_serve, args=(theirs, self._datasets), daemon=True)
-        # It ignores SIGINT, which the runner handles for all. Signals can be set in the main thread alone.
-        in_main = threading.current_thread() is threading.main_thread()
-        handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
-        self._process.start()
-        if in_main:
-            signal.signal(signal.SIGINT, handler)
-        theirs.close()
-
-    def give(self, cell: Cell) -> None:
-        self.cell = cell
-        with suppress(BrokenPipeError):  # it died; `take` says so
-            self.connection.send(cell)
-
-    def take(self) -> Result:
-        assert self.cell is not None
-        try:
-            result: Result = self.connection.recv()
-        except (EOFError, OSError):
-            self.stop()
-            code = self._process.exitcode
-            result = failure(self.cell, "WorkerDied", f"the process ended with code {code}; was memory short?")
-            self._start()
-        self.cell = None
-        return result
-
-    def stop(self) -> None:
-        self.connection.close()
-        if self.cell is not None:
-            self._process.terminate()
-        self._process.join()
-
-
-def _serve(connection: Connection, datasets: _Specs) -> None:
-    with suppress(EOFError, OSError):  # the runner is gone
-        while True:
-            connection.send(run_cell(connection.recv(), datasets))
+    threading.Thread(target=watch, daemon=True).start()
