@@ -6,15 +6,15 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1386,
+    ".": 1457,
     "audit": 695,
     "cli": 2835,
     "continual": 1072,
     "encoders": 1705,
-    "estimators": 1807,
+    "estimators": 1791,
     "evaluation": 1915,
     "export": 649,
-    "finetune": 1777,
+    "finetune": 1738,
     "io": 3347,
     "kernel": 6621,
     "lab": 4779,

@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import dppl
+from checksums import forged
 from dppl import ZCDP, ApproxDP, GaussianDP, LatticeOptions, MeanPrototypes, PublicData, PublicPrototypes, PureDP
 from dppl.errors import ModelFileError
 from dppl.estimators.model_file import describe, to_bytes
@@ -76,9 +77,9 @@ def test_ids_that_do_not_fit_are_refused(ids, tmp_path):
     description, tensors = describe(path) | {"public_ids": IDS}, load_file(path)
     for name in ("public_indices", "n_prototypes"):
         description.pop(name, None)
-    save_file(tensors, path, {"dppl": json.dumps(description)})
+    forged(path, description, tensors)
     assert dppl.load(path).public_ids_.tolist() == IDS
-    save_file(tensors, path, {"dppl": json.dumps(description | {"public_ids": ids})})
+    forged(path, description | {"public_ids": ids}, tensors)
     with pytest.raises(ModelFileError, match="is not a complete dppl model"):
         dppl.load(path)
 
@@ -88,7 +89,7 @@ def test_ids_in_a_model_without_public_rows_are_refused(ids, tmp_path):
     path = tmp_path / "m.safetensors"
     model = MODELS["mean"].fit(X, TEXT)
     model.save(path)
-    save_file({"prototypes": model.prototypes_}, path, {"dppl": json.dumps(describe(path) | {"public_ids": ids})})
+    forged(path, describe(path) | {"public_ids": ids}, {"prototypes": model.prototypes_})
     with pytest.raises(ModelFileError, match="is not a complete dppl model"):
         dppl.load(path)
 
@@ -139,7 +140,7 @@ def test_examples_that_do_not_fit_are_refused(wrong, tmp_path):
     _, path = with_examples(tmp_path)
     description, tensors = describe(path), load_file(path)
     for examples, fits in ((KEPT, True), (KEPT | wrong, False), ({"counts": [1, 0, 1]}, False), (None, False)):
-        save_file(tensors, path, {"dppl": json.dumps(description | {"examples": examples})})
+        forged(path, description | {"examples": examples}, tensors)
         if fits:
             assert dppl.load(path).examples_.to_dict() == examples
         else:
@@ -151,7 +152,7 @@ def test_examples_in_a_model_that_takes_none_are_refused(tmp_path):
     path = tmp_path / "m.safetensors"
     model = MODELS["mean"].fit(X, TEXT)
     model.save(path)
-    save_file({"prototypes": model.prototypes_}, path, {"dppl": json.dumps(describe(path) | {"examples": KEPT})})
+    forged(path, describe(path) | {"examples": KEPT}, {"prototypes": model.prototypes_})
     with pytest.raises(ModelFileError, match="starts from no examples"):
         dppl.load(path)
 
@@ -185,7 +186,7 @@ def test_foreign_and_later_files_are_refused(tmp_path):
     save_file(tensors, path, {"dppl": "{"})
     with pytest.raises(ModelFileError, match="cannot be read"):
         dppl.load(path)
-    save_file(tensors, path, {"dppl": '{"format": 99}'})
+    forged(path, {"format": 99}, tensors)
     with pytest.raises(ModelFileError, match="format 99"):
         dppl.load(path)
     path.write_text("label,x\n")
@@ -216,7 +217,7 @@ def test_descriptions_that_do_not_fit_together_are_refused(tmp_path, damage):
     model.save(path)
     description = describe(path)
     damage(description)
-    save_file({"prototypes": model.prototypes_}, path, {"dppl": json.dumps(description)})
+    forged(path, description, {"prototypes": model.prototypes_})
     with pytest.raises(ModelFileError, match=r"is not a complete dppl model|holds a os\.system, which is no method"):
         dppl.load(path)
 
@@ -240,7 +241,7 @@ def test_releases_that_a_gaussian_budget_does_not_cover_are_refused(tmp_path, da
     assert description["guarantee"]["budget"] == {"mu": 1.0}
     assert dppl.load(path).guarantee_.mu == model.guarantee_.mu <= 1.0
     damage(description)
-    save_file({"prototypes": model.prototypes_}, path, {"dppl": json.dumps(description)})
+    forged(path, description, {"prototypes": model.prototypes_})
     with pytest.raises(ModelFileError, match="releases cost more than its budget"):
         dppl.load(path)
 
@@ -261,7 +262,7 @@ def test_costs_that_contradict_each_other_are_refused(tmp_path, cost):
     model.save(path)
     description = describe(path)
     description["guarantee"]["releases"][0]["cost"] = cost
-    save_file({"prototypes": model.prototypes_}, path, {"dppl": json.dumps(description)})
+    forged(path, description, {"prototypes": model.prototypes_})
     with pytest.raises(ModelFileError, match="is not a complete dppl model"):
         dppl.load(path)
 
@@ -275,7 +276,7 @@ def test_noise_that_costs_more_than_is_stated_is_refused(tmp_path, change):
     model.save(path)
     description = describe(path)
     description["guarantee"]["releases"][0] |= change
-    save_file({"prototypes": model.prototypes_}, path, {"dppl": json.dumps(description)})
+    forged(path, description, {"prototypes": model.prototypes_})
     with pytest.raises(ModelFileError, match="is not a complete dppl model"):
         dppl.load(path)
 
@@ -284,7 +285,7 @@ def test_noise_that_costs_more_than_is_stated_is_refused(tmp_path, change):
 def test_no_other_format_is_read(version, tmp_path):
     path = tmp_path / "m.safetensors"
     MODELS["mean"].fit(X, TEXT).save(path)
-    save_file(load_file(path), path, {"dppl": json.dumps(describe(path) | {"format": version})})
+    forged(path, describe(path) | {"format": version})
     with pytest.raises(ModelFileError, match=f"has format {version!r}; this version of dppl reads format 2"):
         dppl.load(path)
 
@@ -293,6 +294,35 @@ def test_prototypes_that_are_not_numbers_are_refused(tmp_path):
     model = MODELS["mean"].fit(X, TEXT)
     path = tmp_path / "m.safetensors"
     model.save(path)
-    save_file({"prototypes": np.full_like(model.prototypes_, np.nan)}, path, {"dppl": json.dumps(describe(path))})
+    forged(path, describe(path), {"prototypes": np.full_like(model.prototypes_, np.nan)})
     with pytest.raises(ModelFileError, match="is not a complete dppl model"):
+        dppl.load(path)
+
+
+def test_a_flipped_byte_is_refused_wherever_it_is(tmp_path):
+    """Bit by bit in turn, so that what looks like another number, name or letter of the header is among them."""
+    content, path = (
+        to_bytes(MODELS["public"].set_params(public=PublicData(P)).fit(X, NUMBER)),
+        tmp_path / "m.safetensors",
+    )
+    for place in range(len(content)):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        with pytest.raises(
+            ModelFileError, match=r"whole safetensors|not a dppl model|is damaged|has no checksum|be read"
+        ):
+            dppl.load(path)
+    for flip in (0x20, 0xFF):  # another case of a letter, another kind of space; all bits
+        for place in range(flip % 7, len(content), 7):
+            path.write_bytes(content[:place] + bytes([content[place] ^ flip]) + content[place + 1 :])
+            with pytest.raises(ModelFileError):
+                dppl.load(path)
+
+
+def test_a_file_without_its_checksum_is_refused(tmp_path):
+    path = tmp_path / "m.safetensors"
+    MODELS["mean"].fit(X, TEXT).save(path)
+    save_file(load_file(path), path, {"dppl": json.dumps(describe(path))})
+    with pytest.raises(ModelFileError, match="has no checksum"):
         dppl.load(path)

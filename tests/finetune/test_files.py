@@ -4,16 +4,18 @@ import contextlib
 import json
 import pickle
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from dppl import GaussianDP, Ledger
+from dppl import GaussianDP, Ledger, _tensorfile
 from dppl.errors import InputError, ModelFileError, ParameterError
-from dppl.finetune import Recipe, SparseFinetuner, files, select_weights
+from dppl.finetune import Recipe, SparseFinetuner, select_weights
 from dppl.finetune.files import Checkpoint
+from dppl.finetune.model_file import read
 from finetune.conftest import Trainer
 from loops import loop
 from overhearing import overheard
@@ -85,21 +87,28 @@ def accepted(path, original, rng, times, read):
 
 
 def test_mutations_of_a_model_are_refused(net, model_file, tmp_path):
-    """Without the digest one in twenty is read, as the control shows; 500 would miss that with probability 1e-11."""
+    """Without the checksum one in twenty is read, as the control shows; 500 would miss that with probability 1e-11."""
     original, rng = model_file.read_bytes(), np.random.default_rng(0)
     path = tmp_path / "mutated"
     assert accepted(path, original, rng, 500, lambda: SparseFinetuner.load(path, net)) == 0
 
 
-def test_a_model_without_its_digest_would_be_read_with_other_weights(net, model_file, tmp_path, monkeypatch):
+def test_a_model_without_its_checksum_would_be_read_with_other_weights(net, model_file, tmp_path, monkeypatch):
     """The negative control."""
-    monkeypatch.setattr(files, "_digest", lambda text, tensors: "")
-    with safe_open(model_file, framework="numpy") as file:
-        text, values = file.metadata()[MODEL], file.get_tensor("values")
-    original = files.to_bytes(MODEL, json.loads(text), {"values": values})
+    content = _tensorfile.read(model_file, MODEL)
+    monkeypatch.setattr(_tensorfile, "sha256", lambda content: SimpleNamespace(hexdigest=lambda: "f" * 64))
+    original = _tensorfile.to_bytes(MODEL, *content)
     path = tmp_path / "mutated"
     found = accepted(path, original, np.random.default_rng(0), 200, lambda: SparseFinetuner.load(path, net))
     assert found > 10
+
+
+def test_a_flipped_byte_of_a_model_is_refused_wherever_it_is(model_file):
+    content = model_file.read_bytes()
+    for place in range(0, len(content), 3):
+        model_file.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+        with pytest.raises(ModelFileError):
+            read(model_file)
 
 
 def test_mutations_of_a_checkpoint_are_refused(net, checkpoint):
@@ -111,10 +120,10 @@ def test_mutations_of_a_checkpoint_are_refused(net, checkpoint):
 
 
 def forged(path, key, change, tensors=None):
-    """Write a file again with other fields and the digest that fits them; `change` is called with the fields."""
-    fields, found = files.read(path, key)
+    """Write a file again with other fields and the checksum that fits them; `change` is called with the fields."""
+    fields, found = _tensorfile.read(path, key)
     fields = change(fields) or fields
-    path.write_bytes(files.to_bytes(key, fields, found if tensors is None else tensors(found)))
+    path.write_bytes(_tensorfile.to_bytes(key, fields, found if tensors is None else tensors(found)))
 
 
 def put(*keys, value):
@@ -301,7 +310,7 @@ def test_a_small_file_makes_no_large_head(net, model_file, monkeypatch):
     monkeypatch.setattr(SparseFinetuner, "_selected", lambda self, n: made.append(n) or whole(self, n))
     SparseFinetuner.load(model_file, net)
     assert made == [3]
-    _, tensors = files.read(model_file, MODEL)
+    _, tensors = _tensorfile.read(model_file, MODEL)
     forged(model_file, MODEL, put("classes", value=list(range(len(tensors["values"]) - 1))))
     with pytest.raises(ModelFileError):
         SparseFinetuner.load(model_file, net)

@@ -1,23 +1,21 @@
 """The model file: one safetensors file with a JSON description, safe to publish and safe to open.
 
 Tensors: what the estimator released, and ``center`` (public) where there is one. The description, under the
-single metadata key ``dppl``, holds the format version, estimator, parameters, classes, lattice and guarantee. Nothing
-in it is private, and reading it runs no code. The file is not signed: its guarantee is the word of whoever wrote it.
+single metadata key ``dppl``, holds the format version, estimator, parameters, classes, lattice and guarantee, and a
+checksum of the whole file. Nothing in it is private, and reading it runs no code. The file is not signed: its guarantee
+is the word of whoever wrote it.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import safe_open
-from safetensors.numpy import save as to_safetensors
 from sklearn.utils.validation import check_is_fitted
 
+from dppl import _tensorfile
 from dppl._metadata import checked_columns
 from dppl.errors import ModelFileError
 from dppl.estimators.parameters import ROTATION, LatticeOptions
@@ -68,9 +66,7 @@ def to_bytes(model: Any) -> bytes:
         description["columns"] = model.columns_
     if model.examples_ is not None:
         description["examples"] = model.examples_.to_dict()
-    # Of what came in as parameters NumPy alone has `tolist`; anything else has no place in a file.
-    text = json.dumps(description, sort_keys=True, ensure_ascii=False, allow_nan=False, default=methodcaller("tolist"))
-    return bytes(to_safetensors({name: np.ascontiguousarray(one) for name, one in tensors.items()}, {_KEY: text}))
+    return _tensorfile.to_bytes(_KEY, description, tensors)
 
 
 def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
@@ -124,26 +120,16 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the description and the tensors of a model file of this format."""
-    name = os.fspath(path)
-    metadata: dict[str, str] = {}
     try:
-        with safe_open(name, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
-        problem = "is a safetensors file, but not a dppl model."
-        if _FINETUNED in metadata:
+        description, tensors = _tensorfile.read(path, _KEY)
+        if (found := description.get("format")) == FORMAT:
+            return description, tensors
+        problem = f"has format {found!r}; this version of dppl reads format {FORMAT}."
+    except ValueError as error:
+        problem = str(error)
+        if _tensorfile.holds(path, _FINETUNED):
             problem = "holds weights of a network; SparseFinetuner.load reads it."
-    except Exception:  # a damaged file may raise anything
-        problem = "is not a whole safetensors file: it is truncated, or not a model. Fetch it again, or name another."
-    if _KEY in metadata:
-        try:
-            description = json.loads(metadata[_KEY])
-            if description["format"] == FORMAT:
-                return description, tensors
-            problem = f"has format {description['format']!r}; this version of dppl reads format {FORMAT}."
-        except (ValueError, KeyError, TypeError, RecursionError):
-            problem = "carries a dppl description that cannot be read."
-    raise ModelFileError(f"{name} {problem}")
+    raise ModelFileError(f"{os.fspath(path)} {problem}")
 
 
 def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> EmbeddingClassifier:

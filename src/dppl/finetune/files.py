@@ -1,6 +1,6 @@
-"""Files of tensors, whose digest shows damage, and the checkpoint at which an interrupted run goes on.
+"""The checkpoint at which an interrupted run goes on.
 
-The digest finds damage. It cannot find lies, so whoever reads a file checks what it says all the same.
+Its checksum finds damage and no lies, so whoever reads it checks what it says all the same.
 
 What was begun counts as done, so a resumed run never counts too little: before a step the checkpoint says that it has
 begun, with the state from before it. A run that died in a step goes on behind it: the step is lost and paid for, and no
@@ -10,60 +10,25 @@ twice. The file comes first, so that it is never behind the ledger unless anothe
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import safe_open
-from safetensors.numpy import save
 
+from dppl import _tensorfile
 from dppl._files import locked, write_atomically
 from dppl.errors import InputError, ParameterError
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import LedgerEntry
 
-_DIGEST, _KEY = "sha256", "dppl_checkpoint"
+_KEY = "dppl_checkpoint"
 _ENTRY = {"dataset": str, "number": int, "run": str}
-
-
-def to_bytes(key: str, fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> bytes:
-    """Return the content of a file whose description is under `key`."""
-    # One entry of metadata: safetensors writes several in any order, and the same model should be the same bytes.
-    content: bytes = save(tensors, {key: as_json({**fields, _DIGEST: _digest(fields, tensors)})})
-    return content
-
-
-def read(path: str | os.PathLike[str], key: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
-    """Return the description and the tensors of a file; None if it is damaged or something else."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            fields = json.loads(file.metadata()[key])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        whole = fields.pop(_DIGEST) == _digest(fields, tensors)
-    except Exception:  # a damaged file may raise anything
-        return None
-    return (fields, tensors) if whole else None
-
-
-def as_json(fields: dict[str, Any]) -> str:
-    """Write public fields, numbers of NumPy among them."""
-    return json.dumps(fields, sort_keys=True, ensure_ascii=False, allow_nan=False, default=lambda number: number.item())
-
-
-def _digest(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> str:
-    digest = sha256(as_json(fields).encode())
-    for name in sorted(tensors):
-        digest.update(f"\n{name} {tensors[name].dtype} {tensors[name].shape}\n".encode())
-        digest.update(tensors[name].tobytes())
-    return digest.hexdigest()
 
 
 @dataclass(slots=True)
@@ -101,7 +66,9 @@ class Checkpoint:
         """Return the state of an earlier run of the same parameters and module, if there was one."""
         if self._path is None or not self._path.exists():
             return None
-        fields, tensors = read(self._path, _KEY) or ({}, {})
+        fields, tensors = dict[str, Any](), dict[str, NDArray[Any]]()
+        with suppress(ValueError):
+            fields, tensors = _tensorfile.read(self._path, _KEY)
         identity, begun, entry = (fields.get(name) for name in ("identity", "begun", "entry"))
         if not isinstance(identity, dict):
             raise InputError(f"{self._path} is damaged, or not a checkpoint of dppl; remove it, or name another.")
@@ -132,7 +99,7 @@ class Checkpoint:
             return
         entry = state.entry and asdict(state.entry)
         fields = {"identity": self._identity, "begun": begun, "entry": entry}
-        content = to_bytes(_KEY, fields, {"values": state.values, "velocity": state.velocity})
+        content = _tensorfile.to_bytes(_KEY, fields, {"values": state.values, "velocity": state.velocity})
         write_atomically(self._path, content, overwrite=True, private=True)
 
 

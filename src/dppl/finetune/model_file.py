@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import safe_open
 
+from dppl import _tensorfile
 from dppl.encoders.frozen import tensors_digest
 from dppl.errors import InputError, ModelFileError
-from dppl.finetune import files
 from dppl.finetune.selection import check_module, weights_of
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.reading import public_classes
@@ -55,7 +54,7 @@ def to_bytes(model: SparseFinetuner) -> bytes:
         "classes": model.classes_.tolist(),
         "guarantee": model.guarantee_.to_dict(),
     }
-    return files.to_bytes(_KEY, description, {"values": weights_of(model.module_, model.selection_)})
+    return _tensorfile.to_bytes(_KEY, description, {"values": weights_of(model.module_, model.selection_)})
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
@@ -65,7 +64,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArr
         raise FileNotFoundError(f"there is no model file {name}.")
     whole = False
     try:
-        fields, tensors = files.read(name, _KEY) or ({}, {})
+        fields, tensors = _tensorfile.read(path, _KEY)
         guarantee = Guarantee.from_dict(fields["guarantee"])
         whole = _is_whole(fields, guarantee, tensors)
     except Exception:  # a file that was made to look like one may raise anything
@@ -98,11 +97,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def is_finetuned(path: str | os.PathLike[str]) -> bool:
     """Return whether a file says that it is of `dppl.finetune`; reading it checks the rest."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return _KEY in (file.metadata() or {})
-    except Exception:  # a damaged file may raise anything
-        return False
+    return _tensorfile.holds(path, _KEY)
 
 
 def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, NDArray[Any]]) -> bool:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dppl import _validate
+from dppl import _tensorfile, _validate
 from dppl._optional import optional
 from dppl.errors import BudgetError, InputError, ParameterError
-from dppl.finetune.files import Checkpoint, State, as_json
+from dppl.finetune.files import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
 from dppl.finetune.layers import refuse
 from dppl.finetune.model_file import module_digest, n_steps
@@ -188,7 +188,7 @@ class Training:
             "data set in a ledger": None if ledger is None else ledger.dataset,
             "partition": partition,
         }
-        file = Checkpoint(checkpoint, json.loads(as_json(identity)))
+        file = Checkpoint(checkpoint, json.loads(_tensorfile.as_json(identity)))
         with file.held():
             state = file.read(self.gradients.size, self.steps)
             if state is None:
