@@ -31,6 +31,7 @@ from .kernel.privacy import Ledger as Ledger
 from .kernel.privacy import PureDP as PureDP
 from .planning import plan_budget as plan_budget
 from .prototypes import MeanPrototypes as MeanPrototypes
+from .prototypes import MultiLabelPrototypes as MultiLabelPrototypes
 from .prototypes import PublicPrototypes as PublicPrototypes
 from .prototypes import SoftmaxPrototypes as SoftmaxPrototypes
 from .training import PrivateClassifier as PrivateClassifier

@@ -71,6 +71,7 @@ RECIPES = {
         "": Recipe(budget=PureDP(1.0), public=True),
         "sets": Recipe(options={"n_prototypes": 3, "clip": (0.9, 1.4)}, public=True),
     },
+    "MultiLabelPrototypes": {"": Recipe(), "with public rows": Recipe(options={"max_labels": 1}, public=True)},
     "ProjectedPrototypes": {
         "": Recipe(options={"steps": 3}),
         "narrow": Recipe(options={"steps": 3, "n_components": 2}),

@@ -31,7 +31,7 @@ from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVERED, FORM_OF_FILES
 from dppl.kernel.queries import WITHIN_CLASS
-from dppl.kernel.reading import UnknownLabels
+from dppl.kernel.reading import SeveralLabels, UnknownLabels
 from dppl.kernel.records import private_data
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ class EmbeddingClassifier(ReleasedClassifier):
     # Whether persons enter it with all of their records, of any number of classes, at the cost of one record. All its
     # queries must then allow it.
     whole_persons: ClassVar[bool] = False
+    # Whether a record may have several labels, or none.
+    several_labels: ClassVar[bool] = False
     # What else the guarantee does not cover.
     not_covered: ClassVar[tuple[str, ...]] = ()
 
@@ -150,7 +152,8 @@ class EmbeddingClassifier(ReleasedClassifier):
             # Numbers that leave the range of floats belong to single rows, and must neither warn nor stop the others.
             with one_thread_each, np.errstate(all="ignore"):
                 # Plan: shapes, kinds, parameters and public values alone decide what is released, and what it costs.
-                private = private_data(X, y, groups, max_classes=self.max_classes_per_person)
+                several = SeveralLabels(self.separator) if self.several_labels else None
+                private = private_data(X, y, groups, max_classes=self.max_classes_per_person, several=several)
                 plan = self._plan(private.n_features, task, (X, y))
                 classes, task = plan.setting.classes, plan.setting.task
                 guarantee = plan.guarantee_on(X, groups)
@@ -215,7 +218,7 @@ class EmbeddingClassifier(ReleasedClassifier):
 
     def _plan(self, n_features: int, task: Task | None = None, private: tuple[Any, Any] = (None, None)) -> Plan:
         """Plan a fit from parameters, public values and the width of rows; no public array may be a `private` one."""
-        classes = reading.public_classes(self.classes)
+        classes = reading.public_classes(self.classes, in_order=self.several_labels)
         public = (self.public or PublicData())._checked(n_features, classes, private)
         if public.examples is not None and not self.starts_from_examples:
             what = f"public.examples is for methods that start from examples; {type(self).__name__} does not."
@@ -228,8 +231,12 @@ class EmbeddingClassifier(ReleasedClassifier):
         if not isinstance(declared, dict) or not all(isinstance(one, Measurement) for one in declared.values()):
             raise ParameterError("measurements must return a dictionary of Measurement by name.")
         for name, one in declared.items():
-            if getattr(one.query, "n_classes", None) not in (None, setting.n_classes):
+            # Queries that do not read label sets see records of one class there.
+            of_one = self.several_labels and not one.query.reads_label_sets
+            if getattr(one.query, "n_classes", None) not in (None, 1 if of_one else setting.n_classes):
                 raise ParameterError(f"the measurement {name!r} must be of {setting.n_classes} classes, as the fit is.")
+            if one.query.reads_label_sets and not self.several_labels:
+                raise ParameterError(f"the measurement {name!r} is for methods of several labels (several_labels).")
             if self.whole_persons and not one.query.whole_persons:
                 raise ParameterError(f"the measurement {name!r} is not one that whole persons move as one record does.")
         replaces = self.adjacency == "replace-one"

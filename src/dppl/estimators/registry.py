@@ -41,11 +41,13 @@ class Entry:
 _BOTH = ("add-remove", "replace-one")
 _GRADIENTS = "noisy gradients; uses public rows if there are any"
 _SELECTED = "public rows, selected privately"
+_SEVERAL = "noisy gradients, where a record may have several labels"
 # The first method that offers the relation is what "auto" takes.
 ENTRIES = (
     Entry("SoftmaxPrototypes", "dppl.prototypes", "softmax", "Softmax prototypes", _GRADIENTS),
     Entry("MeanPrototypes", "dppl.prototypes", "mean", "DPPL-Mean", "noisy class sums", _BOTH),
     Entry("PublicPrototypes", "dppl.prototypes", "public", "DPPL-Public", _SELECTED, _BOTH, pure=True),
+    Entry("MultiLabelPrototypes", "dppl.prototypes", "multilabel", "Multi-label prototypes", _SEVERAL),
     Entry("ProjectedPrototypes", "dppl.lab", "projected", "Projected prototypes"),
     Entry("ContinualPrototypes", "dppl.continual"),
     Entry("ContinualDiscriminant", "dppl.continual"),
@@ -60,7 +62,7 @@ ENTRIES = (
     Entry("Newton", "dppl.lab", "newton", "DP-Newton"),
 )
 # What `--method` and `PrivateClassifier` offer.
-Method: TypeAlias = Literal["softmax", "mean", "public"]
+Method: TypeAlias = Literal["softmax", "mean", "public", "multilabel"]
 BY_NAME = {entry.name: entry for entry in ENTRIES}
 BY_METHOD = {entry.method: entry for entry in ENTRIES if entry.method is not None and entry.method in get_args(Method)}
 

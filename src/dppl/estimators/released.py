@@ -111,6 +111,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
     adjacency: Adjacency = "add-remove"
     lattice: LatticeOptions | None = None
     max_classes_per_person: int | None = None
+    separator: str | None = None
 
     classes_: NDArray[Any]
     guarantee_: Guarantee

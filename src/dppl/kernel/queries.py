@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.kernels import class_sums, gram_matrices, weighted_sum
-from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient, curvature_sums, longest_shortfall
+from dppl.kernel.lattice.residuals import (
+    RESOLUTION,
+    WEIGHT_STEPS,
+    SoftmaxGradient,
+    check_clip,
+    curvature_sums,
+    label_shortfalls,
+    longest_shortfall,
+)
 from dppl.kernel.mechanisms import COINPRESS_SPLITS, CoinPress, Randomness
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
 from dppl.kernel.privacy import Budget
@@ -32,7 +40,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ADD_REMOVE", "COINPRESS_SPLITS", "REPLACE_ONE", "WITHIN_CLASS"]
 __all__ += ["ClassCounts", "ClassGramMatrices", "ClassSums", "CoinPressMeans", "GramMatrix", "Hits"]
-__all__ += ["LongResiduals", "NumberOfRecords", "OwnAnswer", "PublicClassSizes", "Query"]
+__all__ += [
+    "LabelCounts",
+    "LabelGradients",
+    "LabelShortfalls",
+    "LongResiduals",
+    "NumberOfRecords",
+    "OwnAnswer",
+    "PublicClassSizes",
+    "Query",
+]
 __all__ += ["Shortfalls", "SoftmaxCurvatures", "SoftmaxGradients", "WeightedSum"]
 
 Float = NDArray[np.float64]
@@ -53,6 +70,7 @@ class Query(ABC):
     whole_persons: ClassVar[bool] = False  # whether all records of a person move it as one record does
     per_class: ClassVar[bool] = False  # whether each class has entries that only its own records move
     selects: ClassVar[bool] = False  # whether its answer is a selection, which pure DP allows
+    reads_label_sets: ClassVar[bool] = False  # whether it is of records that may have several labels
     # By how much more the square of a sum can move if a record is replaced than if one is added: 4 times in general, 2
     # where two records never add opposite vectors, and not at all where each adds 0 or 1.
     _replaced: ClassVar[int] = 4
@@ -205,6 +223,34 @@ class ClassCounts(Query):
 
 
 @dataclass(frozen=True)
+class LabelCounts(Query):
+    """How many records have each label, in steps of 1/2¹⁶, where a record may have several.
+
+    A record counts in the first `max_labels` = k of its labels in the order of the class list, whatever others it has:
+    it adds 2¹⁶ to at most k entries, a vector of norm √k·2¹⁶. Each record of a whole person adds its vector times the
+    person's share, and shares add up to 1 at most, so the sum is no longer, by the triangle inequality.
+    """
+
+    n_classes: int
+    max_labels: int
+    words = f"size of each label, in steps of 1/{STEPS}, at most {{self.max_labels}} labels a record"
+    unit = float(STEPS)  # a record
+    whole_persons = True
+    reads_label_sets = True
+
+    @property
+    def squared_norm(self) -> Fraction:
+        """At most so many entries of 2¹⁶."""
+        return Fraction(min(self.max_labels, self.n_classes) * STEPS**2)
+
+    def exact(self, held: HeldRecords) -> Int64:
+        """Return them, shape (n_classes,)."""
+        assert held.label_sets is not None
+        kept = held.label_sets & (np.cumsum(held.label_sets, axis=1, dtype=np.int32) <= self.max_labels)
+        return np.asarray(shares(held, np.array([STEPS])) @ kept, np.int64)
+
+
+@dataclass(frozen=True)
 class RowQuery(Query):
     """A query of the lattice rows of each class; unless it says otherwise, a record adds a row."""
 
@@ -339,8 +385,8 @@ class SoftmaxGradients(SoftmaxQuery):
     @property
     def statistic(self) -> str:
         """With its shape."""
-        constant = " and a constant" if self.bias else ""
-        return f"sum of clipped gradients ({self.n_classes} x {self.lattice.dim}{constant})"
+        constant, labels = " and a constant" * (self.bias != 0), " of all labels" * self.reads_label_sets
+        return f"sum of clipped gradients{labels} ({self.n_classes} x {self.lattice.dim}{constant})"
 
     @property
     def squared_norm(self) -> Fraction:
@@ -357,7 +403,8 @@ class SoftmaxGradients(SoftmaxQuery):
         """Return it, shape (n_classes, dim), with a column more at the end if there is a constant."""
         blocks, of_records = held.blocks(lattice), held.weights(lattice)
         kernel = SoftmaxGradient(lattice, bias=self.bias)
-        return kernel.sum(blocks, held.codes, weights, offsets, clip=clip, of_records=of_records)
+        sets = held.label_sets if self.reads_label_sets else None
+        return kernel.sum(blocks, held.codes, weights, offsets, clip=clip, of_records=of_records, label_sets=sets)
 
     def mechanism(self, budget: Budget, times: int, relation: str) -> RoundedGaussian | SampledGaussian:
         """Return the noise, for samples by their own accounting."""
@@ -366,6 +413,17 @@ class SoftmaxGradients(SoftmaxQuery):
         if relation != ADD_REMOVE:
             raise ParameterError("sampling_rate below 1 is accounted under add-remove only")
         return SampledGaussian.within(budget, self.squared_norm, times, self.sampling_rate)
+
+
+class LabelGradients(SoftmaxGradients):
+    """The sum of clipped gradients of the logistic losses of all labels together, at released weights.
+
+    A record adds the outer product of its residual, over all labels, and its q. Residuals are clipped, put on the grid
+    and checked as in `SoftmaxGradients`: a residual is at most `RESOLUTION` steps long, whatever the labels of its
+    record are, and however many. The rest of that proof does not ask where a residual comes from.
+    """
+
+    reads_label_sets = True
 
 
 class LongResiduals(SoftmaxQuery):
@@ -456,6 +514,33 @@ class Shortfalls(SoftmaxQuery):
         """Return them, shape (n_classes,)."""
         kernel = SoftmaxGradient(lattice)
         return kernel.shortfalls(held.blocks(lattice), held.codes, weights, shares(held, steps))
+
+
+class LabelShortfalls(SoftmaxQuery):
+    """How much less often than it is there each label is predicted: the sum of label sets minus probabilities.
+
+    A record adds its residual, clipped and on the grid as in `LabelGradients`: at most `RESOLUTION` steps, which is
+    checked in integers, whatever its labels are. The records of a whole person share a weight of 1.
+    """
+
+    words = "how much less often than it is there each label is predicted ({self.n_classes})"
+    squared_norm = Fraction(RESOLUTION**2)
+    unit = float(RESOLUTION)  # of the clipping norm
+    whole_persons = True
+    reads_label_sets = True
+
+    def checked(self, *, clip: float, **released: Any) -> dict[str, Any]:  # type: ignore[override]
+        """Compare shapes."""
+        check_clip(clip)
+        return super().checked(**released) | {"clip": float(clip)}
+
+    def exact(
+        self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: Float | None, clip: float
+    ) -> Int64:
+        """Return them, shape (n_classes,)."""
+        assert held.label_sets is not None
+        of_records = shares(held, np.array([WEIGHT_STEPS]))
+        return label_shortfalls(lattice, held.blocks(lattice), held.label_sets, weights, offsets, clip, of_records)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Hashable, Mapping, Set
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -41,10 +42,10 @@ _PLAIN = (str, bool, float, int)
 _UNMATCHED = object()
 
 
-def checked_inputs(X: Any, y: Any) -> tuple[RowSource, NDArray[Any]]:
+def checked_inputs(X: Any, y: Any, several: SeveralLabels | None = None) -> tuple[RowSource, NDArray[Any]]:
     """Return rows and labels, whose shapes and kinds are checked; these are public except for the length."""
     rows = as_rows(X)
-    return rows, as_labels(y, rows)
+    return rows, as_labels(y, rows) if several is None else several.checked(y, rows)
 
 
 def as_rows(X: Any, name: str = "X") -> RowSource:
@@ -79,9 +80,15 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
     return rows
 
 
-def refuse_unusable_records(usable: NDArray[np.bool_], y: NDArray[Any], classes: NDArray[Any]) -> None:
+def refuse_unusable_records(
+    usable: NDArray[np.bool_], y: NDArray[Any], classes: NDArray[Any], several: SeveralLabels | None = None
+) -> None:
     """Stop a strict fit, by one message whatever is wrong, so that a stop reveals one bit."""
-    if not (usable.all() and (class_codes(y, classes, "ignore") >= 0).all()):
+    if several is None:
+        known = class_codes(y, classes, "ignore") >= 0
+    else:
+        _, known = several.read(y, classes)
+    if not (usable.all() and known.all()):
         raise InputError(NOT_ALL_USABLE, parameter="strict")
 
 
@@ -149,8 +156,8 @@ def characters_only(labels: NDArray[Any]) -> NDArray[Any]:
     return np.where(wrong, np.uint32(0xFFFD), codes).view(labels.dtype) if wrong.any() else labels
 
 
-def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
-    """Return the sorted class list, after checking that it is one and names no class twice."""
+def public_classes(classes: ArrayLike | None, *, in_order: bool = False) -> NDArray[Any]:
+    """Return the class list, sorted or in its order, after checking that it is one and names no class twice."""
     if classes is None:
         # Which classes occur among the private labels is private, and the model would show it.
         raise ParameterError("must be the public list of classes, never of labels; got None.", parameter="classes")
@@ -174,7 +181,7 @@ def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
         if first.setdefault(key, place) != place:
             repeated = f"number {place} repeats number {first[key]}, counted from 0"
             raise ParameterError(f"classes must name every class once; {repeated}.")
-    return np.unique(given)
+    return given.copy() if in_order else np.unique(given)
 
 
 def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> Codes:
@@ -185,16 +192,75 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     number and its text name the same class (1, 1.0, "1").
     """
     _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
-    if y.dtype.kind == "f" and classes.dtype.kind in "iu" and np.abs(classes).max() > _LARGEST_EXACT_FLOAT:
-        raise InputError("classes above 2**53 cannot be distinguished as floats; pass y as an array of integers.")
-    position = {_key(label): code for code, label in enumerate(classes.tolist())}
+    position = _positions(y, classes)
     codes = np.fromiter((position.get(_key(label), -1) for label in y.tolist()), np.intp, len(y))
     if unknown_labels == "error" and (codes < 0).any():
-        hint = (
-            "`dppl check` shows its owner which. Add it to the list, or skip such records with unknown_labels='ignore'"
-        )
-        raise UnknownLabelError(f"every label must be one of the {len(classes)} classes; at least one is not. {hint}.")
+        raise UnknownLabelError(_unknown_label(classes, "skip such records"))
     return codes
+
+
+def _positions(y: NDArray[Any], classes: NDArray[Any]) -> dict[Hashable, int]:
+    """Return the position of each class, by what labels are matched by."""
+    if y.dtype.kind == "f" and classes.dtype.kind in "iu" and np.abs(classes).max() > _LARGEST_EXACT_FLOAT:
+        raise InputError("classes above 2**53 cannot be distinguished as floats; pass y as an array of integers.")
+    return {_key(label): code for code, label in enumerate(classes.tolist())}
+
+
+def _unknown_label(classes: NDArray[Any], instead: str) -> str:
+    hint = f"`dppl check` shows its owner which. Add it to the list, or {instead} with unknown_labels='ignore'"
+    return f"every label must be one of the {len(classes)} classes; at least one is not. {hint}."
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralLabels:
+    """How labels are given where a record may have several, or none.
+
+    As a matrix of 0 and 1 with a column a class, in the order of the class list, as `MultiLabelBinarizer` of
+    scikit-learn makes it; or as one collection of labels a record. A text is split by the separator, and one label
+    without one. Spaces around labels and empty parts are dropped. None and NaN are no labels.
+    """
+
+    separator: str | None = None
+
+    def checked(self, y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> NDArray[Any]:
+        """Return `y` as a matrix of numbers or as a vector of collections: arrays and frames are matrices if 2D."""
+        y = y.toarray() if hasattr(y, "toarray") else as_numpy(y) if is_tensor(y) else y
+        array = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else np.empty(0)
+        if array.ndim != 2:
+            return as_labels(y, rows, names)
+        if array.dtype.kind not in "biuf":
+            raise InputError(
+                f"{names[1]} must be a matrix of 0 and 1, or a list with a list of labels for each record."
+            )
+        if len(array) != rows.shape[0]:
+            raise InputError(f"{names[0]} and {names[1]} must have the same number of rows; their numbers differ.")
+        return array
+
+    def read(self, y: NDArray[Any], classes: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which classes each record has, shape (n, n_classes), and whether its labels name no others."""
+        if y.ndim == 2:
+            if y.shape[1] != len(classes):
+                raise InputError(f"y must have a column for each of the {len(classes)} classes; got {y.shape[1]}.")
+            sets = y == 1
+            return sets, np.asarray((sets | (y == 0)).all(axis=1))
+        position = _positions(y, classes)
+        sets, known = np.zeros((len(y), len(classes)), bool), np.ones(len(y), bool)
+        for place, one in enumerate(y.tolist()):
+            codes = [position.get(_key(label), -1) for label in self._labels(one)]
+            sets[place, [code for code in codes if code >= 0]] = True
+            known[place] = -1 not in codes
+        return sets, known
+
+    def _labels(self, one: Any) -> list[Any]:
+        with suppress(Exception):  # of odd collections, which hold an unknown label then
+            if one is None or (isinstance(one, float) and one != one):
+                return []
+            if isinstance(one, list | tuple | Set | np.ndarray):
+                return np.ravel(one).tolist() if isinstance(one, np.ndarray) else list(one)
+            if isinstance(one, str) and self.separator is not None:
+                return [part.strip() for part in one.split(self.separator) if part.strip()]
+            return [one]
+        return [_UNMATCHED]
 
 
 def codes_of_records(
@@ -218,6 +284,22 @@ def codes_of_records(
         codes, usable = np.full(len(y), -1, np.intp), usable_rows(rows)
         codes[usable] = class_codes(y[usable], classes, unknown_labels)
     return codes if allowed is None else within_task(codes, allowed, unknown_labels)
+
+
+def sets_of_records(
+    rows: RowSource, y: NDArray[Any], classes: NDArray[Any], unknown_labels: str, several: SeveralLabels
+) -> tuple[Codes, NDArray[np.bool_]]:
+    """Return codes of 0, or -1 where the row cannot be used, and the label sets of private records.
+
+    A record without any label counts. With ``"ignore"`` a label outside the list is dropped, and its record stays.
+    """
+    _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
+    usable = usable_rows(rows)
+    sets = np.zeros((len(y), len(classes)), bool)
+    sets[usable], known = several.read(y[usable], classes)
+    if unknown_labels == "error" and not known.all():
+        raise UnknownLabelError(_unknown_label(classes, "drop such labels"))
+    return np.where(usable, 0, -1), sets
 
 
 def within_task(codes: Codes, allowed: Codes, unknown_labels: str) -> Codes:

@@ -41,7 +41,7 @@ from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.lattice.stream import BLOCK_ROWS, LatticeRows, TensorRows
 from dppl.kernel.persons import WholePersons
 from dppl.kernel.queries import Query
-from dppl.kernel.reading import Codes
+from dppl.kernel.reading import Codes, SeveralLabels
 
 Int64 = NDArray[np.int64]
 Item = TypeVar("Item")
@@ -78,6 +78,8 @@ class HeldRecords:
     codes: Codes  # shape (n,); class of each record; -1 for those that do not count
     persons: WholePersons | None = None  # whose they are, where persons enter with all of their records
     stream: Any = field(default=None, repr=False)  # what a stream keeps of earlier tasks (`dppl.kernel.streams`)
+    # Shape (n, n_classes); the labels of each record, where it may have several. All that count have the code 0 then.
+    label_sets: NDArray[np.bool_] | None = None
     by_class: Any = field(default=None, init=False, repr=False)  # the lattice rows as selections have them
     _mapped: LatticeRows | None = field(default=None, init=False, repr=False)  # of the last lattice
     _whole: tuple[HeldRecords, NDArray[np.bool_]] | None = field(default=None, init=False, repr=False)  # of a sample
@@ -116,13 +118,16 @@ class HeldRecords:
 
     def taken(self, mask: NDArray[np.bool_]) -> HeldRecords:
         """Return a copy of some of the records."""
-        return HeldRecords(take_rows(self.rows, np.flatnonzero(mask)), self.codes[mask])
+        return HeldRecords(take_rows(self.rows, np.flatnonzero(mask)), self.codes[mask], label_sets=self._sets(mask))
 
     def sampled(self, mask: NDArray[np.bool_]) -> HeldRecords:
         """Return the records of one sample, for one pass over their lattice rows."""
-        sample = HeldRecords(self.rows, self.codes[mask])
+        sample = HeldRecords(self.rows, self.codes[mask], label_sets=self._sets(mask))
         sample._whole = self, mask
         return sample
+
+    def _sets(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+        return None if self.label_sets is None else self.label_sets[mask]
 
 
 def _masked(blocks: Iterable[Int8], mask: NDArray[np.bool_]) -> Iterator[Int8]:
@@ -172,6 +177,7 @@ class PartReader:
     unknown_labels: str  # this and `adjacency` as in the estimator
     adjacency: str
     allowed: Codes | None = None  # positions of the classes that a task may hold; None is all
+    several: SeveralLabels | None = None  # how labels are given, where a record may have several
     fit: str = field(default_factory=lambda: uuid4().hex, init=False, repr=False)  # a name that no other fit has
 
     def total(self, query: Query, at: Mapping[str, Any], item: tuple[int, Part]) -> Int64:
@@ -193,13 +199,24 @@ class PartReader:
             _CACHE.clear()
         held = _CACHE.get((self.fit, place))
         if held is None:
-            rows, codes = [], []
+            rows, codes, sets = [], [], []
             for part in parts:
-                few, labels = reading.checked_inputs(*part.read())
-                rules = self.classes, self.unknown_labels, self.adjacency, self.allowed
-                codes.append(reading.codes_of_records(few, labels, *rules))
+                few, labels = reading.checked_inputs(*part.read(), self.several)
+                if self.several is None:
+                    rules = self.classes, self.unknown_labels, self.adjacency, self.allowed
+                    codes.append(reading.codes_of_records(few, labels, *rules))
+                else:
+                    counted, known = reading.sets_of_records(
+                        few, labels, self.classes, self.unknown_labels, self.several
+                    )
+                    codes.append(counted)
+                    sets.append(known)
                 rows.append(few)
-            held = HeldRecords(rows[0] if len(rows) == 1 else _Chain(rows), np.concatenate(codes))
+            held = HeldRecords(
+                rows[0] if len(rows) == 1 else _Chain(rows),
+                np.concatenate(codes),
+                label_sets=np.concatenate(sets) if sets else None,
+            )
             # A byte a number: what their lattice rows take. The first are kept, as all come in the same order.
             sizes = [len(one.codes) * int(one.rows.shape[1]) for one in (held, *list(_CACHE.values()))]
             if place == _ALL or sum(sizes) <= _CACHE_BYTES:
@@ -261,6 +278,7 @@ class PrivateTable:
     rows: RowSource
     labels: NDArray[Any]
     ids: NDArray[Any] | None = None  # of persons
+    several: SeveralLabels | None = None  # how labels are given, where a record may have several
     engine: Engine = field(default_factory=InProcess)
 
     @property
@@ -270,8 +288,10 @@ class PrivateTable:
 
     def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:
         """Stop a strict fit whose records cannot all be used; that it stopped is one bit about them."""
+        if self.several is not None:
+            self.several.read(self.labels[:0], classes)  # compares shapes
         if strict:
-            reading.refuse_unusable_records(usable_rows(self.rows), self.labels, classes)
+            reading.refuse_unusable_records(usable_rows(self.rows), self.labels, classes, self.several)
 
     def records(
         self,
@@ -285,8 +305,11 @@ class PrivateTable:
         stream: Any = None,
     ) -> HeldRecords:
         """Read rows, labels and ids: from here on values are private, and only queries see them."""
-        rows, whole = self.rows, None
-        codes = reading.codes_of_records(rows, self.labels, classes, unknown_labels, adjacency, allowed)
+        rows, whole, sets = self.rows, None, None
+        if self.several is None:
+            codes = reading.codes_of_records(rows, self.labels, classes, unknown_labels, adjacency, allowed)
+        else:
+            codes, sets = reading.sets_of_records(rows, self.labels, classes, unknown_labels, self.several)
         if self.ids is not None:
             numbers = persons.person_codes(self.ids)
             if whole_persons:
@@ -294,7 +317,7 @@ class PrivateTable:
                 codes = whole.codes
             else:
                 rows, codes = persons.rows_of_persons(rows, codes, numbers, len(classes), max_classes or 1)
-        return HeldRecords(rows, codes, whole, stream)
+        return HeldRecords(rows, codes, whole, stream, sets)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -304,6 +327,7 @@ class PrivateParts:
     parts: Sequence[Part]
     n_features: int
     engine: Engine
+    several: SeveralLabels | None = None  # as in `PrivateTable`
 
     def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:
         """Refuse fits that need all records in one place, and an engine that does not work."""
@@ -315,19 +339,27 @@ class PrivateParts:
 
     def records(self, classes: NDArray[Any], *, stream: Any = None, **options: Any) -> SpreadRecords:
         """Return the parts, each of which is read where it is summed; persons were refused."""
-        reader = PartReader(classes, options["unknown_labels"], options["adjacency"], options.get("allowed"))
+        rules = options["unknown_labels"], options["adjacency"], options.get("allowed"), self.several
+        reader = PartReader(classes, *rules)
         return SpreadRecords(self.parts, self.engine, reader, stream)
 
 
-def private_data(X: Any, y: Any, groups: Any = None, *, max_classes: int | None = None) -> PrivateTable | PrivateParts:
+def private_data(
+    X: Any,
+    y: Any,
+    groups: Any = None,
+    *,
+    max_classes: int | None = None,
+    several: SeveralLabels | None = None,
+) -> PrivateTable | PrivateParts:
     """Check the shapes and kinds of what a fit was given, and look at no value."""
     if not isinstance(X, Parted):
-        rows, labels = reading.checked_inputs(X, y)
-        return PrivateTable(rows, labels, persons.ids_of_fit(groups, rows, max_classes))
+        rows, labels = reading.checked_inputs(X, y, several)
+        return PrivateTable(rows, labels, persons.ids_of_fit(groups, rows, max_classes), several)
     if groups is not None or max_classes is not None:
         raise ParameterError("needs all records of a person in one place, not a table in parts.", parameter="groups")
     if y is not None:
         raise InputError("y must be left out: the parts of X hold their own labels.")
     if not X.labelled:
         raise InputError("X has no labels in its parts; name their column or file.")
-    return PrivateParts(X.parts, X.n_features, X.engine)
+    return PrivateParts(X.parts, X.n_features, X.engine, several)

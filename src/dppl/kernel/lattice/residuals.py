@@ -105,12 +105,16 @@ class SoftmaxGradient:
         *,
         clip: float = 1.0,
         of_records: Int64 | None = None,
+        label_sets: NDArray[np.bool_] | None = None,
     ) -> Int64:
         """Return the sum of all records' matrices, shape (n_classes, dim), with one column more if there is a bias.
 
         Lattice rows come in blocks of any length, in the order of `codes`, where -1 skips a row. Weights are in units
         of φ, and offsets are added to all logits. Residuals longer than `clip` are shortened to it (none is longer than
         √2), and then to what their records weigh of `WEIGHT_STEPS`, if `of_records` is given.
+
+        With `label_sets`, of shape (n, n_classes), the loss is the sum of the logistic losses of all classes, and a
+        residual is the set minus the probability of each class, up to √n_classes long before it is clipped.
         """
         check_clip(clip)
         fast = int8.int8_pays(2 * len(codes) * weights.size)
@@ -122,7 +126,11 @@ class SoftmaxGradient:
             part, logits = slice(start, start + len(block)), layer.logits(block)
             each = None if of_records is None else of_records[part]
             with small_steps if logits.size <= _BLOCK_NUMBERS else nullcontext():
-                steps = _on_grid(*_residuals(logits, codes[part]), clip, each)
+                if label_sets is None:
+                    residuals = _residuals(logits, codes[part])
+                else:
+                    residuals = _label_residuals(logits, label_sets[part])
+                steps = _on_grid(*residuals, clip, each)
                 limbs = int8.limbs(steps, RESOLUTION) if fast else None
             # Integers below 2⁵³ in float64, or limbs of bytes: exact in any order either way.
             if limbs is not None:
@@ -213,6 +221,34 @@ def curvature_sums(lattice: Lattice, blocks: Iterable[Int8], codes: Codes, weigh
     return total
 
 
+def label_shortfalls(
+    lattice: Lattice,
+    blocks: Iterable[Int8],
+    label_sets: NDArray[np.bool_],
+    weights: Float,
+    offsets: Float | None,
+    clip: float,
+    of_records: Int64,
+) -> Int64:
+    """Sum each record's label set minus the probabilities of its classes, shape (n_classes,), clipped and weighted.
+
+    Divide by `RESOLUTION` and multiply by clip. A record adds at most `RESOLUTION`, as a residual of `SoftmaxGradient`.
+    """
+    check_clip(clip)
+    layer = _IntegerLayer(weights, offsets, lattice)
+    total = np.zeros(len(weights), np.int64)
+
+    def exact_sum(item: tuple[int, Int8]) -> Int64:
+        start, block = item
+        part = slice(start, start + len(block))
+        residuals = _label_residuals(layer.logits(block), label_sets[part])
+        return np.asarray(_on_grid(*residuals, clip, of_records[part]).sum(axis=1), np.int64)
+
+    for exact in in_order(exact_sum, cut(blocks, layer.block_rows)):
+        total += exact
+    return total
+
+
 def longest_shortfall(n_classes: int) -> float:
     """Return how far probabilities may lie from equal ones; 1 for a single class, whose probability is 1."""
     return math.sqrt(1 - 1 / n_classes) or 1.0
@@ -264,6 +300,18 @@ def _residuals(logits: Float32, codes: Codes, *, shortfalls: bool = False) -> tu
         r[codes[counted], counted] += np.float32(1)
     if (codes < 0).any():
         r[:, codes < 0] = 0
+    return r, np.sqrt(_sum_of_rows(np.square(r)))
+
+
+def _label_residuals(logits: Float32, label_sets: NDArray[np.bool_]) -> tuple[Float32, Float32]:
+    """Return label sets minus the logistic function of logits, of shape (n_classes, n), and their norms."""
+    positive = logits > 0
+    r = _exp(-np.abs(logits))
+    r /= 1 + r  # the smaller of p and 1 - p
+    # Of a label that a record has, 1 - p, and of another -p.
+    present = label_sets.T
+    r = np.where(positive == present, r, 1 - r)
+    np.negative(r, out=r, where=~present)
     return r, np.sqrt(_sum_of_rows(np.square(r)))
 
 
