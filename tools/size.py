@@ -6,22 +6,22 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1457,
+    ".": 1510,
     "audit": 695,
     "cli": 2835,
     "continual": 1072,
     "encoders": 1705,
     "estimators": 1801,
-    "evaluation": 1915,
+    "evaluation": 2111,
     "export": 649,
     "finetune": 1738,
     "io": 3347,
-    "kernel": 6853,
+    "kernel": 6948,
     "lab": 4779,
     "planning": 468,
     "prototypes": 1292,
     "serve": 858,
-    "statement": 1060,
+    "statement": 1082,
     "training": 803,
 }
 

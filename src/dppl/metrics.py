@@ -28,6 +28,7 @@ __all__ = [
     "confusions",
     "difference_error",
     "evaluate",
+    "evaluate_sets",
     "is_ahead",
     "minority_accuracy",
     "minority_classes",
@@ -201,6 +202,59 @@ def evaluate(
         accuracies = person_accuracies(truth, predicted, persons[usable])
         report |= {"person_accuracy": float(accuracies.mean()), "n_persons": len(accuracies)}
     return report
+
+
+def evaluate_sets(
+    y_true: NDArray[np.bool_],
+    y_pred: NDArray[np.bool_],
+    classes: NDArray[Any],
+    *,
+    n_unknown_labels: int,
+    n_unusable: int,
+) -> dict[str, Any]:
+    """Compare sets of labels, shape (n, n_classes) each, with the true ones; return what `evaluate` does, and F1.
+
+    Accuracy is the share of records whose labels are all right, and no other is predicted; of a class, it is its
+    recall. Means over classes omit those without a record.
+    """
+    if not len(y_true):
+        raise InputError("there is nothing to evaluate, since no record can be used.")
+    found, missed, false = (
+        (one & two).sum(axis=0) for one, two in ((y_true, y_pred), (y_true, ~y_pred), (~y_true, y_pred))
+    )
+    sizes = (found + missed).tolist()
+    recall, precision = _share(found, missed), _share(found, false)
+    f1 = np.where(found + missed > 0, 2 * found / np.maximum(2 * found + missed + false, 1), np.nan)
+    has_records = np.array(sizes) > 0
+    smallest = minority_classes(np.array(sizes)[has_records])
+    return {
+        "balanced_accuracy": _or_none(_mean(recall[has_records])),
+        "accuracy": float((y_true == y_pred).all(axis=1).mean()),
+        "minority_accuracy": _or_none(_mean(recall[has_records][smallest])),
+        "macro_f1": _or_none(_mean(f1[has_records])),
+        "micro_f1": float(2 * found.sum() / max(1, (2 * found + missed + false).sum())),
+        "n": len(y_true),
+        "n_unknown_labels": n_unknown_labels,
+        "n_unusable": n_unusable,
+        "chance": None,
+        "at_or_below_chance": [],
+        "per_class": [
+            {"class": name, "n": n, "accuracy": _or_none(one), "precision": _or_none(other), "f1": _or_none(both)}
+            for name, n, one, other, both in zip(
+                classes.tolist(), sizes, recall.tolist(), precision.tolist(), f1.tolist(), strict=True
+            )
+        ],
+        "confusions": [],
+    }
+
+
+def _share(hits: NDArray[np.int64], others: NDArray[np.int64]) -> Float:
+    n = hits + others
+    return np.asarray(np.divide(hits, n, out=np.full(len(n), np.nan), where=n > 0))
+
+
+def _mean(values: Float) -> float:
+    return float(values.mean()) if len(values) else math.nan
 
 
 def _or_none(value: float) -> float | None:

@@ -159,7 +159,7 @@ def predict_next_to_others(patch):
             predicted = guesses.predicted.copy()
             predicted[0] = predicted[-1]
             predicted[1] = predicted[-1]
-            yield outcomes.Guesses(predicted, guesses.probabilities)
+            yield outcomes.Guesses(predicted, guesses.table)
 
     patch.setattr(predicting, "_likeliest", likeliest)
 

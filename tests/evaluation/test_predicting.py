@@ -38,13 +38,13 @@ MANY = np.tile(X, (30, 1))[:1500]  # more than a block
 def said(model, rows):
     """Return what is said of all rows, in one table."""
     guesses = list(predictor_of(model, rows).guesses())
-    tables = [one.probabilities for one in guesses if one.probabilities is not None]
+    tables = [one.table for one in guesses if one.table is not None]
     predicted = np.concatenate([one.predicted for one in guesses])
     return Guesses(predicted, np.concatenate(tables) if tables else None)
 
 
 def bits(guesses, places):
-    table = guesses.probabilities
+    table = guesses.table
     return guesses.predicted[places].tobytes(), None if table is None else table[places].tobytes()
 
 
@@ -84,8 +84,8 @@ def test_a_row_is_predicted_by_itself(name):
     whole = check_alone(model)
     names = model.classes_[whole.predicted]
     assert (names == model.predict(MANY)).all()
-    if whole.probabilities is not None:
-        assert whole.probabilities == pytest.approx(model.predict_proba(MANY), abs=1e-6)
+    if whole.table is not None:
+        assert whole.table == pytest.approx(model.predict_proba(MANY), abs=1e-6)
 
 
 @loop("kind", FIRST[:3])
@@ -167,7 +167,7 @@ def test_a_row_that_a_classifier_refuses_is_a_miss_and_stops_no_other():
     fine = np.setdiff1d(np.arange(len(rows)), bad)
     assert bits(some, fine) == bits(clean, fine)
     assert (some.predicted[bad] == -1).all()
-    assert not some.probabilities[bad].any()
+    assert not some.table[bad].any()
 
 
 def test_rows_without_a_direction_are_misses():

@@ -287,7 +287,7 @@ EXACT = {"class_sums", "gram_matrices", "weighted_sum", "SoftmaxGradient", "curv
 EXCEPT = {
     # They hand what is said of private test records to the counter.
     "evaluation/comparing.py": {"Outcomes", "Rivals"},
-    "evaluation/measuring.py": {"outcomes", "Outcomes"},
+    "evaluation/measuring.py": {"outcomes", "Outcomes", "SeveralOutcomes"},
     "finetune/gradients.py": {"HeldRecords", "Records", "Randomness", "RoundedGaussian", "SampledGaussian"},
     "lab/experiments/cells.py": {"CoinPress"},
     "lab/queries.py": {"HeldRecords", "Records", "Randomness", "SoftmaxGradient"},

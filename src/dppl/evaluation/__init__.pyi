@@ -8,6 +8,7 @@ from .evaluation import Evaluation as Evaluation
 from .evaluation import OfBand as OfBand
 from .evaluation import OfClass as OfClass
 from .evaluation import OfConfidence as OfConfidence
+from .evaluation import OfLabels as OfLabels
 from .evaluation import Threshold as Threshold
 from .evaluation import Together as Together
 from .measuring import evaluate as evaluate

@@ -288,6 +288,8 @@ def _ask(
         raise InputError(f"X must be one table for all models, or a tuple of one for each; got {len(tables)}.")
     predictors = [predictor_of(model, table) for model, table in zip(models, tables, strict=True)]
     first = predictors[0]
+    if any(one.several is not None for one in predictors):
+        raise ParameterError("must give one label a record; evaluate each model of several labels by itself.")
     if any(sorted(map(str, one.classes)) != sorted(map(str, first.classes)) for one in predictors):
         raise ParameterError("models must have the same classes.")
     if any(one.n != first.n for one in predictors):

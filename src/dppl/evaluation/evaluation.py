@@ -131,6 +131,27 @@ class Threshold:
     specificity: Estimate
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfLabels:
+    """What is said of all labels together, where a record has several.
+
+    Parameters
+    ----------
+    max_labels : int
+        So many labels of a record count, true and predicted ones each.
+    precision, recall, f1 : Estimate
+        Of all labels of all records, in which frequent labels weigh more (*micro*).
+    macro_f1 : Estimate
+        Mean of the F1 of all labels, in which they weigh alike.
+    """
+
+    max_labels: int
+    precision: Estimate
+    recall: Estimate
+    f1: Estimate
+    macro_f1: Estimate
+
+
 @dataclass(frozen=True, slots=True)
 class Together:
     """What a record pays for model and evaluation together.
@@ -174,6 +195,8 @@ class Evaluation:
     n : Estimate
         Number of test records, or persons, with a label in the class list.
     accuracy, balanced_accuracy : Estimate
+        Where a record has several labels: the share of records whose labels are all right, and no other is predicted;
+        and the mean recall of all labels.
     per_class : tuple of OfClass
         In the order of `classes`: always all of them.
     bands : tuple of OfBand
@@ -198,6 +221,8 @@ class Evaluation:
         None if the model has no guarantee.
     model_sha256 : str, default=None
         Hash of the file of the evaluated model, if it has one.
+    labels : OfLabels, default=None
+        Where a record has several labels.
     """
 
     classes: tuple[Any, ...]
@@ -219,6 +244,7 @@ class Evaluation:
     thresholds: tuple[Threshold, ...] | None = None
     together: Together | None = None
     model_sha256: str | None = None
+    labels: OfLabels | None = None
 
     @property
     def counted(self) -> str:
@@ -227,7 +253,10 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, JSON-ready; `from_dict` reads it back."""
-        return {"format": FORMAT} | {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
+        content = {"format": FORMAT} | {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
+        if self.labels is None:  # as in files of old
+            del content["labels"]
+        return content
 
     def to_json(self) -> str:
         """Return `to_dict` as text."""
@@ -238,6 +267,7 @@ class Evaluation:
         """Read what `to_dict` wrote; ValueError, KeyError or TypeError for anything else."""
         if content["format"] != FORMAT:
             raise ValueError(f"an evaluation of format {content['format']!r}; this version reads {FORMAT}")
+        content = {"labels": None} | content
         values = {one.name: content[one.name] for one in fields(cls)}
         for name in ("n", "accuracy", "balanced_accuracy", "top_k_accuracy", "calibration_gap", "auroc"):
             values[name] = None if values[name] is None else Estimate.from_dict(values[name])
@@ -248,6 +278,7 @@ class Evaluation:
         values["classes"] = tuple(values["classes"])
         values["guarantee"] = Guarantee.from_dict(values["guarantee"])
         values["together"] = None if values["together"] is None else Together(**values["together"])
+        values["labels"] = None if values["labels"] is None else _row(OfLabels, values["labels"])
         if [one.label for one in values["per_class"]] != list(values["classes"]):
             raise ValueError("an evaluation says something of every class, in their order")
         return cls(**values)
@@ -281,10 +312,15 @@ def _row(kind: Any, content: dict[str, Any]) -> Any:
 def _lines(one: Evaluation) -> Iterator[str]:
     share = f"{one.confidence:.0%}".replace("%", " %")
     yield f"On private test {one.counted}, about {one.n} of them; each interval holds with {share}."
-    yield f"accuracy                  {one.accuracy}"
+    if one.labels is None:
+        yield f"accuracy                  {one.accuracy}"
+    else:
+        yield f"F1, mean of all labels    {one.labels.macro_f1}"
+        yield f"F1 of all labels together {one.labels.f1}"
+        yield f"all labels right          {one.accuracy}"
     if one.top_k_accuracy is not None:
         yield f"{f'label in the best {one.top_k}':<26}{one.top_k_accuracy}"
-    yield f"balanced accuracy         {one.balanced_accuracy}"
+    yield f"{'balanced accuracy' if one.labels is None else 'mean recall of labels':<26}{one.balanced_accuracy}"
     if one.auroc is not None:
         yield f"AUROC                     {one.auroc}"
     if one.calibration_gap is not None:

@@ -121,6 +121,26 @@ def balanced_accuracy(table: Float, v: float, bands: Bands, sizes: Float, error:
     return middle, ends[0], ends[1]
 
 
+def mean_ratio(hits: Float, misses: Float, v_hits: float, v_misses: float, z: float, design: float) -> Interval:
+    """Return the mean over classes of the share of hits among hits and misses, of shape (n_classes,) each.
+
+    Shares are not limited to [0, 1] before they are added up, and the bias of a quotient of noisy numbers is taken off
+    in its first order. A class that is lost in noise counts as [0, 1], and the estimate is NaN then. `design`
+    multiplies the sampling variance: errors of classes may agree where a record enters so many of them (Cauchy and
+    Schwarz).
+    """
+    n = hits + misses
+    lost = n < KNOWN * np.sqrt(v_hits + v_misses)
+    records = np.where(lost, 1.0, np.maximum(n, 1.0))
+    share = hits / records
+    share = np.where(lost, 0.0, share + (v_hits - share * (v_hits + v_misses)) / records**2)
+    p = np.clip((hits + 2) / (records + 4), 0.02, 0.98)  # for the variance alone
+    variance = (design * records * p * (1 - p) + (1 - p) ** 2 * v_hits + p**2 * v_misses) / records**2
+    half = z * np.sqrt(np.sum(np.where(lost, 0.0, variance))) / len(n)
+    low, high = np.clip([share.mean() - half, share.mean() + lost.mean() + half], 0, 1)
+    return np.nan if lost.any() else np.clip(share.mean(), low, high), low, high
+
+
 def auroc(histogram: Float, v: float, z: float) -> Interval:
     """Return the probability that a record of the second class scores above one of the first, shape (2, n_bins).
 

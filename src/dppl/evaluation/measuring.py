@@ -25,20 +25,19 @@ from dppl.evaluation.evaluation import (
     OfBand,
     OfClass,
     OfConfidence,
+    OfLabels,
     Threshold,
     Together,
 )
-from dppl.evaluation.predicting import Predictor, Predicts, predictor_of
+from dppl.evaluation.predicting import Predictor, Predicts, Several, labels_and_ids, predictor_of, several_labels
 from dppl.kernel import outcomes
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
-from dppl.kernel.outcomes import CONFIDENCE_BINS, SCORE_EDGES, Outcomes
-from dppl.kernel.persons import checked_ids
+from dppl.kernel.outcomes import CONFIDENCE_BINS, SCORE_EDGES, Outcomes, SeveralOutcomes
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.composition import total_mu
 from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, ALWAYS_UNCOVERED, ASSUMPTIONS, PERSON
 from dppl.kernel.queries import ADD_REMOVE
-from dppl.kernel.reading import as_labels
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
@@ -51,6 +50,8 @@ PARTS = ("precision", "confusions", "calibration", "reliability", "curve")
 SHARES = {"totals": 15, "classes": 40, "bands": 20, "alarms": 15, "calibration": 10, "reliability": 10}
 # With few classes each is a band by itself, and two need no false alarms.
 _FEW, _CLASSES_OF_FEW, _HISTOGRAM, _CONFUSIONS = 4, 60, 35, 40
+# Where a record has several labels: whether all are right, and the outcomes of each label.
+_WHOLE, _LABELS = 15, 85
 _MOST_CONFUSED = 100
 
 _PUBLIC_INPUTS = ("the list of classes", "the model and its encoder", "all parameters")
@@ -126,11 +127,13 @@ def evaluate(
     ----------
     model : classifier
         Fitted, with `classes_` and `predict`, and perhaps `predict_proba`: of dppl, of scikit-learn, or a table of
-        predictions (`AlreadyPredicted`).
+        predictions (`AlreadyPredicted`). Of several labels a record: of dppl, scikit-learn's `OneVsRestClassifier`, or
+        a table.
     X : array-like of shape (n_records, ...)
         Private records as the model takes them. One that cannot be scored counts as a miss.
     y : array-like of shape (n_records,)
-        Private labels; a number and its text name the same class. Records with other labels count nowhere.
+        Private labels; a number and its text name the same class. Records with other labels count nowhere. For a
+        classifier of several labels a record: sets of labels, as its fit takes them; other labels count nowhere.
     budget : GaussianDP, ZCDP or ApproxDP
         What the whole evaluation may spend.
     groups : array-like of shape (n_records,), default=None
@@ -166,10 +169,15 @@ def evaluate(
 
     Notes
     -----
+    **Several labels a record.** Of a record, the first `max_labels` true labels in the order of the classes count, and
+    the `max_labels` likeliest of the predicted ones; it is a number of the model. The numbers are thus of a model that
+    predicts no more, on labels of which no more are true. Whether all labels of a record are right looks at all.
+
     **Privacy.** Unit: one record, or one person with all records (`groups`). Relation: add or remove one. Released: the
-    evaluation, computed from noisy tables of outcomes. Sensitivity: 1 record in L2 for each table
-    (`dppl.kernel.outcomes`). Public inputs: the model, its classes, all parameters. Not covered: choices made from
-    the numbers, and what the model tells of its training records.
+    evaluation, computed from noisy tables of outcomes. Sensitivity: 1 record in L2 for each table, and
+    √(2·`max_labels`) records for the table of labels (`dppl.kernel.outcomes`). Public inputs: the model, its
+    classes, all parameters. Not covered: choices made from the numbers, and what the model tells of its training
+    records.
 
     Examples
     --------
@@ -188,25 +196,35 @@ def evaluate(
     _validate.open_unit(confidence=confidence)
     _validate.positive_integer(top_k=top_k)
     k = top_k if predictor.probabilities and n_classes > top_k else None
-    declared = measurements(n_classes, parts, probabilities=predictor.probabilities)
+    several = predictor.several
+    declared = measurements(n_classes, parts, probabilities=predictor.probabilities, several=several)
     paid = calibrated(budget, declared, ADD_REMOVE)
-    shape = np.empty((predictor.n, 0))
-    labels, ids = as_labels(y, shape), None if groups is None else checked_ids(groups, shape)
+    labels, ids = labels_and_ids(predictor, y, groups)
     known = Known.of(predictor.model, ledger, partition)
     guarantee = guarantee_of(budget, paid, [predictor], ids is not None, random_state, known.choices)
     asked = {"parts": list(declared), "confidence": confidence, "top_k": k}
     recorded = {"model": type(predictor.model).__name__, "model_sha256": known.sha256, **asked}
     guarantee, entry = charge(ledger, partition, guarantee, "evaluation", recorded)
     with charged(entry), np.errstate(all="ignore"):
-        confidences = not declared.keys().isdisjoint({"calibration", "reliability"})
-        compared = labels, ids, predictor.classes, predictor.guesses()
-        held = Outcomes.of(*compared, top_k=k, confidences=confidences)
+        held: Outcomes | SeveralOutcomes
+        if several is None:
+            confidences = not declared.keys().isdisjoint({"calibration", "reliability"})
+            compared = labels, ids, predictor.classes, predictor.guesses()
+            held = Outcomes.of(*compared, top_k=k, confidences=confidences)
+        else:
+            truth, _ = several.labels.read(labels, predictor.classes)  # other labels count nowhere
+            held = SeveralOutcomes.of(truth, ids, predictor.guesses(), several.max_labels)
         with Measure(paid, held, random_state) as measure:
             tables = _asked(measure, n_classes)
     if ledger is not None and entry is not None:
         ledger.finish(entry)
+    classes = predictor.classes.tolist()
+    if several is None:
+        said = _said(tables, classes, confidence, k)
+    else:
+        said = _said_of_labels(tables, classes, confidence, several.max_labels)
     return Evaluation(
-        classes=tuple(predictor.classes.tolist()),
+        classes=tuple(classes),
         unit=guarantee.unit,
         confidence=confidence,
         guarantee=guarantee,
@@ -214,7 +232,7 @@ def evaluate(
         together=_together(known, guarantee),
         # A file says nothing of the steps that come before it.
         model_sha256=known.sha256 if known.model is predictor.model else None,
-        **_said(tables, predictor.classes.tolist(), confidence, k),
+        **said,
     )
 
 
@@ -222,14 +240,24 @@ def check(model: Any, budget: Budget, *, persons: bool, ledger: Ledger | None, p
     """Raise what `evaluate` would say of public facts and the account, before an encoder is loaded."""
     if ledger is not None:
         known = Known.of(model, ledger, partition)
-        paid = calibrated(budget, measurements(len(model.classes_)), ADD_REMOVE)
+        declared = measurements(len(model.classes_), several=several_labels(model))
+        paid = calibrated(budget, declared, ADD_REMOVE)
         ledger.check(guarantee_of(budget, paid, [], persons, None, known.choices), partition=partition)
 
 
 def measurements(
-    n_classes: int, parts: Collection[str] | None = None, *, probabilities: bool = True
+    n_classes: int,
+    parts: Collection[str] | None = None,
+    *,
+    probabilities: bool = True,
+    several: Several | None = None,
 ) -> dict[str, Measurement]:
     """Return what an evaluation asks, with shares, from public values alone."""
+    if several is not None:
+        if parts is not None:
+            raise ParameterError("are for a model of one label a record; leave them out.", parameter="parts")
+        labels = outcomes.LabelOutcomes(n_classes, several.max_labels)
+        return {"totals": Measurement(outcomes.WholeSets(), _WHOLE), "labels": Measurement(labels, _LABELS)}
     if parts is None:
         parts = {"precision"} | ({"calibration"} if probabilities else set())
         parts |= {"curve"} if probabilities and n_classes == 2 else set()
@@ -318,8 +346,14 @@ def _asked(measure: Measure, n_classes: int) -> _Tables:
         tables[name] = np.asarray(measure(name, **released), np.float64) / unit
         variances[name] = variance(measure.noise_std(name), unit)
 
-    ask("classes")
     bands = intervals.each_class(n_classes)
+    if "labels" in measure:
+        ask("totals")
+        ask("labels")
+        tables["classes"], tables["alarms"] = tables["labels"][:2], tables["labels"][2]
+        variances["classes"] = variances["alarms"] = variances["labels"]
+        return _Tables(tables, variances, bands)
+    ask("classes")
     if "bands" in measure:
         bands = intervals.bands_of(tables["classes"].sum(axis=0), float(np.sqrt(2 * variances["classes"])))
         ask("bands", bands=bands.of_class, weights=bands.weights)
@@ -369,6 +403,34 @@ def _said(noisy: _Tables, classes: list[Any], confidence: float, top_k: int | No
         said["auroc"] = estimate(intervals.auroc(tables["histogram"], v["histogram"], z))
         said["thresholds"] = _thresholds(tables["histogram"], v["histogram"], z)
     return said
+
+
+def _said_of_labels(noisy: _Tables, classes: list[Any], confidence: float, max_labels: int) -> dict[str, Any]:
+    """Return what the tables show where a record has several labels."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    (right, other), v_whole = noisy.tables["totals"], noisy.variances["totals"]
+    table, v = noisy.tables["labels"], noisy.variances["labels"]
+    found, missed, false = table
+    total_found, total_missed, total_false = table.sum(axis=1)
+    # What a record adds to several cells is not independent: as if it came so many times as it has cells in the mean,
+    # and twice that, since records differ in it. Simulated, not proven.
+    design = 2 * float(np.clip(table.sum() / max(right + other, 1.0), 1, 2 * max_labels))
+    v_all = len(classes) * v
+    precision, recall = (
+        estimate(intervals.ratio(total_found, wrong, v_all, v_all, z, design)) for wrong in (total_false, total_missed)
+    )
+    f1 = intervals.ratio(2 * total_found, total_missed + total_false, 4 * v_all, 2 * v_all, z, design)
+    macro_f1 = intervals.mean_ratio(2 * found, missed + false, 4 * v, 2 * v, z, design)
+    return {
+        "n": number(intervals.count(right + other, 2 * v_whole, z)),
+        "accuracy": estimate(intervals.ratio(right, other, v_whole, v_whole, z)),
+        "balanced_accuracy": estimate(intervals.mean_ratio(found, missed, v, v, z, design)),
+        "per_class": _of_classes(noisy, classes, z),
+        "bands": (),
+        "labels": OfLabels(
+            max_labels=max_labels, precision=precision, recall=recall, f1=estimate(f1), macro_f1=estimate(macro_f1)
+        ),
+    }
 
 
 def _of_classes(noisy: _Tables, classes: list[Any], z: float) -> tuple[OfClass, ...]:

@@ -21,13 +21,15 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl import _validate
 from dppl._metadata import depends_on_company
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, PrivateSearch
 from dppl.kernel.lattice import RowSource, iter_blocks
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
 from dppl.kernel.outcomes import Guesses
-from dppl.kernel.reading import as_labels, as_rows, class_codes, public_classes
+from dppl.kernel.persons import checked_ids
+from dppl.kernel.reading import SeveralLabels, as_labels, as_rows, class_codes, public_classes
 from dppl.kernel.records import Parted
 from dppl.training.classifier import PrivateClassifier
 from dppl.training.items import check_items, embed_items
@@ -39,6 +41,7 @@ Ask: TypeAlias = Callable[[Any], Guesses]
 _ROWS, _FEWEST_ROWS, _NUMBERS = 1024, 8, 2**22
 _STEPS = 2.0**26  # of 1 in the integers that are multiplied
 _AGREEMENT = 1e-5
+_MAX_LABELS = 5  # of a classifier of several labels that names no number
 _ALONE = "each prediction is a function of its record alone"
 EXACT = f"{_ALONE}: its scores are sums of whole numbers, which computers add without rounding"
 IN_BLOCKS = f"{_ALONE}: in a trial on public rows the bits were the same at every place of a block"
@@ -55,9 +58,28 @@ class Predicts(Protocol):
         """Return a label for each record."""
 
 
+@dataclass(frozen=True, slots=True)
+class Several:
+    """How many labels of a record count, and how they are given."""
+
+    max_labels: int
+    labels: SeveralLabels
+
+
+def several_labels(model: Any) -> Several | None:
+    """Return how records have several labels for a fitted model, or None if each has one."""
+    if getattr(model, "several_labels", False):
+        return Several(model.max_labels, SeveralLabels(model.separator))
+    # OneVsRestClassifier
+    return Several(_MAX_LABELS, SeveralLabels()) if getattr(model, "multilabel_", False) else None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AlreadyPredicted:
     """A table of predictions as a classifier: `X` is then predicted labels (n,) or probabilities (n, n_classes).
+
+    With `max_labels` a record has several labels, and `X` is sets of them: an indicator matrix (n, n_classes), lists
+    of labels, or texts.
 
     Parameters
     ----------
@@ -65,10 +87,25 @@ class AlreadyPredicted:
         The public class list, in the order of the columns of probabilities.
     model : object, default=None
         What made the predictions, for its guarantee and its hash.
+    max_labels : int, default=None
+        So many labels of a record count, true and predicted ones each. None is for one label a record.
+    separator : str, default=None
+        What texts of several labels are split at.
     """
 
     classes: Any
     model: Any = None
+    max_labels: int | None = None
+    separator: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_labels is not None:
+            _validate.positive_integer(max_labels=self.max_labels)
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether a record has several labels."""
+        return self.max_labels is not None
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -92,6 +129,7 @@ class Predictor:
     assumption: str
     guesses: Callable[[], Iterator[Guesses]]  # reads the records
     mixes: bool = False  # whether embeddings may depend on others by rounding
+    several: Several | None = None  # how records have several labels, if they have
 
 
 def predictor_of(model: Any, X: Any) -> Predictor:
@@ -134,7 +172,15 @@ def _classes_of(model: Any) -> NDArray[Any]:
 
 def _given(model: AlreadyPredicted, X: Any) -> Predictor:
     """Read a table of predictions."""
-    classes = _classes_of(model)
+    classes, several = _classes_of(model), several_labels(model)
+    if several is not None:
+        sets = several.labels.checked(X, np.empty((_length(X), 0)), ("y", "X"))
+        several.labels.read(sets[:0], classes)  # compares shapes
+
+        def known() -> Iterator[Guesses]:
+            yield _margins(several.labels.read(sets, classes)[0])
+
+        return Predictor(model.model, classes, len(sets), False, GIVEN, known, several=several)
     table: NDArray[Any] = np.empty(())
     with suppress(Exception):  # raised below, without the number of rows
         table = as_numpy(X) if is_tensor(X) else np.asarray(X)
@@ -151,6 +197,22 @@ def _given(model: AlreadyPredicted, X: Any) -> Predictor:
     return Predictor(model.model, classes, len(table), False, GIVEN, compared)
 
 
+def labels_and_ids(predictor: Predictor, y: Any, groups: Any) -> tuple[Any, NDArray[Any] | None]:
+    """Return labels, or sets of labels, and ids of persons, of which only shapes and kinds have been looked at."""
+    shape = np.empty((predictor.n, 0))
+    if predictor.several is None:
+        labels = as_labels(y, shape)
+    else:
+        labels = predictor.several.labels.checked(y, shape)
+        predictor.several.labels.read(labels[:0], predictor.classes)  # compares shapes
+    return labels, None if groups is None else checked_ids(groups, shape)
+
+
+def _margins(sets: NDArray[np.bool_]) -> Guesses:
+    """Return what a classifier says that names sets of labels alone, of which the first in the list come first."""
+    return Guesses(np.zeros(len(sets), np.intp), np.where(sets, 1.0, -1.0))
+
+
 def _likeliest(table: NDArray[Any]) -> Iterator[Guesses]:
     for block in iter_blocks(table, _ROWS):
         known = ~np.isnan(block).any(axis=1)
@@ -161,7 +223,7 @@ def _embedded(
     model: EmbeddingClassifier, classes: NDArray[Any], n: int, kind: np.dtype[Any], rows: Callable[[], RowSource]
 ) -> Predictor:
     """Score rows of a classifier of embeddings, by integers where its scores are linear."""
-    linear = Linear.of(model)
+    linear, several = Linear.of(model), several_labels(model)
     scores: Callable[[Any], Float] = model._class_scores if linear is None else linear.scores
     sharpness, features = model._sharpness(), model.lattice_.features
 
@@ -169,6 +231,8 @@ def _embedded(
         unit = features(np.ascontiguousarray(block))
         logits = scores(unit)
         usable, predicted = unit.any(axis=1), logits.argmax(axis=1)
+        if several is not None:
+            return Guesses(np.where(usable, 0, -1), logits)
         logits = sharpness * (logits - logits.max(axis=1, keepdims=True))
         powers = np.exp(logits)
         return Guesses(np.where(usable, predicted, -1), powers / powers.sum(axis=1, keepdims=True))
@@ -181,7 +245,7 @@ def _embedded(
         size = 1 if public is None else len(public)
         return (_surely(ask, as_numpy(block), public, miss) for block in iter_blocks(rows(), size))
 
-    return Predictor(model, classes, n, True, how, guesses)
+    return Predictor(model, classes, n, several is None, how, guesses, several=several)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -217,24 +281,38 @@ class Linear:
 
 def _foreign(model: Any, classes: NDArray[Any], X: Any) -> Predictor:
     """Predict by any other classifier."""
-    probabilities = hasattr(model, "predict_proba")
+    several = several_labels(model)
+    probabilities = several is None and hasattr(model, "predict_proba")
     expected = getattr(model, "n_features_in_", None)
     shape: Any = getattr(X, "shape", ())
     if expected is not None and len(shape) == 2 and shape[1] != expected:
         raise InputError(f"X has {shape[1]} features, but the fit had {expected}.")
     ask = partial(_predicted, model, classes, probabilities)
+    if several is not None:
+        ask = partial(_predicted_sets, model, len(classes))
     X = as_numpy(X) if is_tensor(X) else X
     public = None
     if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" and X.ndim > 1:
         public = _tried(ask, X.shape[1:], X.dtype)
     n, rows = _length(X), X.iloc if hasattr(X, "iloc") else X
     size = 1 if public is None else len(public)
-    miss = Guesses(np.array([-1]), np.zeros((1, len(classes))) if probabilities else None)
+    has_table = probabilities or several is not None
+    miss = Guesses(np.array([-1]), np.zeros((1, len(classes))) if has_table else None)
 
     def guesses() -> Iterator[Guesses]:
         return (_surely(ask, rows[start : start + size], public, miss) for start in range(0, n, size))
 
-    return Predictor(model, classes, n, probabilities, ONE_BY_ONE if public is None else IN_BLOCKS, guesses)
+    how = ONE_BY_ONE if public is None else IN_BLOCKS
+    return Predictor(model, classes, n, probabilities, how, guesses, several=several)
+
+
+def _predicted_sets(model: Any, n_classes: int, rows: Any) -> Guesses:
+    """Ask a classifier that answers with an indicator matrix, which may be sparse."""
+    answer = model.predict(rows)
+    sets = np.asarray(answer.toarray() if hasattr(answer, "toarray") else answer).astype(bool)
+    if sets.shape != (_length(rows), n_classes):
+        raise InputError("predict must return a column for each class.")
+    return _margins(sets)
 
 
 def _predicted(model: Any, classes: NDArray[Any], probabilities: bool, rows: Any) -> Guesses:
@@ -276,12 +354,12 @@ def _tried(ask: Ask, shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any
 
 
 def _bits(guesses: Guesses) -> tuple[bytes, bytes]:
-    table = guesses.probabilities
+    table = guesses.table
     return guesses.predicted.tobytes(), b"" if table is None else table.tobytes()
 
 
 def _taken(guesses: Guesses, places: Any) -> Guesses:
-    table = guesses.probabilities
+    table = guesses.table
     return Guesses(guesses.predicted[places], None if table is None else table[places])
 
 
@@ -296,7 +374,7 @@ def _surely(ask: Ask, rows: Any, public: NDArray[Any] | None, miss: Guesses) -> 
         refused[:n] = _refused(ask, rows)
         block[refused] = public[refused]
         found = _answer(ask, block) or _taken(miss, np.zeros(len(public), np.intp))
-    table = found.probabilities
+    table = found.table
     table = None if table is None else np.where(refused[:, None], 0, table)
     return _taken(Guesses(np.where(refused, -1, found.predicted), table), slice(0, n))
 

@@ -55,7 +55,7 @@ def predictor_of_source(
                 rows = np.stack(window.rows)
                 some = list(singly(rows) if isinstance(model, Finetuned) else predictor_of(model, rows).guesses())
                 predicted[usable] = np.concatenate([one.predicted for one in some])
-                table[usable] = np.concatenate([np.asarray(one.probabilities) for one in some])
+                table[usable] = np.concatenate([np.asarray(one.table) for one in some])
             yield Guesses(predicted, table)
         if left:
             raise InputError("the records must not change while they are read; they did; evaluate again.")

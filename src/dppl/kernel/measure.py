@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from dppl import _validate
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.mechanisms import Randomness, randomness
-from dppl.kernel.outcomes import Outcomes, Rivals
+from dppl.kernel.outcomes import Outcomes, Rivals, SeveralOutcomes
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.privacy.composition import budget_of_one, split
 from dppl.kernel.queries import Query, answered
@@ -93,7 +93,7 @@ def fit_for_release(random_state: int | None) -> bool:
 class _Counter:
     """What a `Measure` shares with those that `at` makes of it."""
 
-    records: Records | Outcomes | Rivals | None
+    records: Records | Outcomes | Rivals | SeveralOutcomes | None
     source: Randomness
     left: dict[str, int]  # how many asks
     lock: Lock = field(default_factory=Lock)
@@ -108,7 +108,7 @@ class Measure:
     ----------
     paid : dict of str to Calibrated
         What may be asked.
-    records : Records, Outcomes, Rivals or None
+    records : Records, Outcomes, Rivals, SeveralOutcomes or None
         None where nothing may be asked.
     random_state : int, default=None
         Seed of the noise; None draws from the operating system.
@@ -119,7 +119,7 @@ class Measure:
     def __init__(
         self,
         paid: Mapping[str, Calibrated],
-        records: Records | Outcomes | Rivals | None,
+        records: Records | Outcomes | Rivals | SeveralOutcomes | None,
         random_state: int | None,
         used: Mapping[str, int] | None = None,
     ) -> None:

@@ -27,9 +27,18 @@ from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import STEPS, OwnAnswer, Query, on_grid, shaped
 from dppl.kernel.reading import Codes
 
-__all__ = ["CONFIDENCE_BINS", "SCORE_EDGES", "TEMPERATURES", "Guesses", "Outcomes"]
-__all__ += ["BandOutcomes", "CalibrationSums", "ClassOutcomes", "Confusions", "FalseAlarms"]
-__all__ += ["Disagreements", "MostHits", "ReliabilityBins", "Rivals", "ScoreHistogram", "SignedHits", "Totals"]
+__all__ = ["CONFIDENCE_BINS", "SCORE_EDGES", "TEMPERATURES", "Guesses", "Outcomes", "SeveralOutcomes"]
+__all__ += ["BandOutcomes", "CalibrationSums", "ClassOutcomes", "Confusions", "FalseAlarms", "LabelOutcomes"]
+__all__ += [
+    "Disagreements",
+    "MostHits",
+    "ReliabilityBins",
+    "Rivals",
+    "ScoreHistogram",
+    "SignedHits",
+    "Totals",
+    "WholeSets",
+]
 
 Float = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -52,7 +61,9 @@ class Guesses:
     """What a classifier says of some records, one after the other."""
 
     predicted: Codes  # shape (n,); position of the class, -1 where the record could not be scored
-    probabilities: NDArray[np.floating[Any]] | None = None  # shape (n, n_classes)
+    # Shape (n, n_classes); probabilities, or, of a classifier that gives several labels, margins: a label is predicted
+    # where its margin is above 0, and the larger the likelier.
+    table: NDArray[np.floating[Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -109,6 +120,39 @@ class Outcomes:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SeveralOutcomes:
+    """The outcomes of private test records that have several labels each, or none, which only queries see."""
+
+    truth: NDArray[np.bool_]  # shape (n, n_classes)
+    predicted: NDArray[np.bool_]  # shape (n, n_classes); the `max_labels` likeliest ones
+    right: NDArray[np.bool_]  # shape (n,); whether all true labels were predicted, and no other
+    weights: Int64  # shape (n,); as of `Outcomes`, but every record counts
+
+    @classmethod
+    def of(
+        cls, truth: NDArray[np.bool_], ids: NDArray[Any] | None, guesses: Iterable[Guesses], max_labels: int
+    ) -> Self:
+        """Compare sets of labels with what a classifier says of each record, in the order of the records."""
+        predicted, right, start = np.zeros_like(truth), np.zeros(len(truth), bool), 0
+        for some in guesses:
+            few = slice(start, start + len(some.predicted))
+            assert some.table is not None
+            labels = (some.table > 0) & (some.predicted >= 0)[:, None]
+            right[few] = (labels == truth[few]).all(axis=1) & (some.predicted >= 0)
+            for row in np.flatnonzero(labels.sum(axis=1) > max_labels):
+                likeliest = np.argsort(-some.table[row], kind="stable")
+                labels[row, likeliest[max_labels:]] = False
+            predicted[few], start = labels, few.stop
+        all_count = np.zeros(len(truth), np.intp)
+        weights = np.full(len(truth), STEPS, np.int64)
+        return cls(truth, predicted, right, weights if ids is None else _shares(all_count, persons.person_codes(ids)))
+
+    def total(self, query: Query, **released: Any) -> Int64:
+        """Return the value of a query of these outcomes."""
+        return query.exact(self, **query.checked(**released))  # type: ignore[arg-type]  # of outcomes, not of rows
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Rivals:
     """Which of several classifiers are right about the same private test records."""
 
@@ -139,18 +183,18 @@ def _shares(codes: Codes, numbers: Codes) -> Int64:
 
 def _compared(codes: Codes, some: Guesses, top_k: int | None, confidences: bool) -> tuple[NDArray[Any], ...]:
     """Return predicted classes and, where there are probabilities, `among`, `confidences` and `scores`."""
-    if some.probabilities is None:
+    if some.table is None:
         return (some.predicted,)
-    n, n_classes = some.probabilities.shape
+    n, n_classes = some.table.shape
     among, sure, scores = np.zeros(n, bool), np.zeros((n, len(TEMPERATURES) if confidences else 0)), np.zeros(n)
     step = max(1, _NUMBERS // n_classes)
     # Memory that every block uses again: new pages cost more than the arithmetic.
-    spare = np.empty((5, min(step, n), n_classes), some.probabilities.dtype)
+    spare = np.empty((5, min(step, n), n_classes), some.table.dtype)
     for start in range(0, n, step):
         few = slice(start, start + step)
         label, predicted = codes[few], some.predicted[few]
         p, root, square, cube, fourth = spare[:, : len(label)]
-        np.minimum(np.maximum(some.probabilities[few], 0, out=p), 1, out=p)
+        np.minimum(np.maximum(some.table[few], 0, out=p), 1, out=p)
         total = p.sum(axis=1)
         scored = (predicted >= 0) & np.isfinite(total)  # a row with a NaN has no finite sum
         rows, chosen = np.arange(len(p)), np.maximum(predicted, 0)
@@ -314,6 +358,52 @@ class ScoreHistogram(OutcomeQuery):
 
 
 @dataclass(frozen=True)
+class WholeSets(OutcomeQuery):
+    """Of how many records with several labels all are right, and of how many not: a record adds to one cell."""
+
+    words = f"records whose labels are all right, and other records{_IN_STEPS}"
+
+    def exact(self, held: SeveralOutcomes) -> Int64:  # type: ignore[override]
+        """Return them, shape (2,)."""
+        return counted(np.where(held.right, 0, 1), held.weights, 2)
+
+
+@dataclass(frozen=True)
+class LabelOutcomes(OutcomeQuery):
+    """How many records of each label are found, how many are missed, and for how many it is a false alarm.
+
+    Of a record, the first k true labels in the order of the classes count, and k predicted ones at most: rules that
+    depend on the record alone. A true label that does not count is neither missed nor a false alarm. So a record of
+    weight w adds w to a cell for each label that counts, and for each predicted one that is not true: disjoint sets of
+    at most k labels, which are at most min(2k, n_classes) cells. Such a vector is as long as w times the root of that.
+    """
+
+    n_classes: int
+    max_labels: int
+
+    @property
+    def statistic(self) -> str:
+        """With the number of labels that count."""
+        return f"found, missed and falsely predicted labels, {self.max_labels} a record{_IN_STEPS}"
+
+    @property
+    def squared_norm(self) -> Fraction:  # type: ignore[override]
+        """As the docstring proves."""
+        return min(2 * self.max_labels, self.n_classes) * super().squared_norm
+
+    def exact(self, held: SeveralOutcomes) -> Int64:  # type: ignore[override]
+        """Return found, missed and false labels, shape (3, n_classes)."""
+        total = np.zeros((3, self.n_classes), np.int64)
+        step = max(1, _NUMBERS // self.n_classes)
+        for start in range(0, len(held.weights), step):
+            few = slice(start, start + step)
+            truth, weights = held.truth[few], held.weights[few]
+            true, said = (_first(sets[few], self.max_labels) for sets in (held.truth, held.predicted))
+            total += [weights @ cells for cells in (true & said, true & ~said, said & ~truth)]
+        return total
+
+
+@dataclass(frozen=True)
 class SignedHits(OutcomeQuery):
     """Records that only the first of two classifiers is right about, minus those that only the second is right about.
 
@@ -374,6 +464,11 @@ class MostHits(OwnAnswer):
 def counted(cells: NDArray[np.integer[Any]], weights: Int64, n_cells: int) -> Int64:
     """Add weights by cell; integers below 2⁵³ are exact in any order."""
     return np.bincount(cells, weights.astype(np.float64), n_cells).astype(np.int64)
+
+
+def _first(sets: NDArray[np.bool_], most: int) -> NDArray[np.bool_]:
+    """Return the first labels of each record, in the order of the classes, so many at most."""
+    return sets & (np.cumsum(sets, axis=1) <= most)
 
 
 def _hits_and_misses(held: Outcomes, cells: NDArray[np.integer[Any]], weights: Int64, n_cells: int) -> Int64:

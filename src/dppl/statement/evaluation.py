@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dppl.errors import InputError
-from dppl.evaluation import Estimate, Evaluation
+from dppl.evaluation import Estimate, Evaluation, OfLabels
 from dppl.statement import words
 
 _SAME = "evaluate this model: dppl evaluate MODEL DATA --private ... --out FILE."
@@ -20,6 +20,8 @@ def is_private(results: Mapping[str, Any] | Evaluation) -> bool:
 
 def facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     """Return what is said of all records, as names and values."""
+    if evaluation.labels is not None:
+        return _facts_of_labels(evaluation, evaluation.labels)
     rows = [
         (f"{evaluation.counted} tested", f"about {evaluation.n}"),
         ("accuracy", str(evaluation.accuracy)),
@@ -31,9 +33,29 @@ def facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in rows if value is not None]
 
 
+def _facts_of_labels(evaluation: Evaluation, labels: OfLabels) -> list[tuple[str, str]]:
+    """Return what is said of all records where one has several labels."""
+    rows = [
+        (f"{evaluation.counted} tested", f"about {evaluation.n}"),
+        ("F1, mean of all labels", labels.macro_f1),
+        ("F1 of all labels together", labels.f1),
+        ("their precision", labels.precision),
+        ("their recall", labels.recall),
+        ("mean recall of labels", evaluation.balanced_accuracy),
+        ("all labels right", evaluation.accuracy),
+        (
+            "labels of a record",
+            f"the first {labels.max_labels} true and the likeliest {labels.max_labels} predicted count",
+        ),
+    ]
+    return [(name, str(value)) for name, value in rows]
+
+
 def per_class(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
     """Return headings and a row for each class, in the order of the class list, which no result decides."""
     shown = {"recall": "recall", "precision": "precision", "n": evaluation.counted}
+    if evaluation.labels is not None:
+        shown = {"f1": "F1", **shown}
     names = [name for name in shown if any(getattr(one, name) is not None for one in evaluation.per_class)]
     rows = [[str(one.label), *(str(getattr(one, name)) for name in names)] for one in evaluation.per_class]
     return ["class", *(shown[name] for name in names)], rows
