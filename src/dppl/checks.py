@@ -71,7 +71,7 @@ def _rows_report(table: EmbeddingTable) -> dict[str, Any]:
         # A bad row counts as the first kind that fits.
         tests = np.isnan(block).any(axis=1), np.isinf(block).any(axis=1), ~block.any(axis=1)
         for rows, fits in zip(bad.values(), tests, strict=True):
-            rows += (np.flatnonzero(fits & usable) + start).tolist()
+            rows += (np.flatnonzero(fits & usable) + start + 1).tolist()  # as its owner counts
             usable &= ~fits
         contents += map(_digest, block[usable] + block.dtype.type(0))  # -0.0 becomes 0.0, which is equal to it
         start += len(block)

@@ -31,9 +31,9 @@ EXPECTED = {
     "dimension": 4,
     "dtype": "float64",
     "bad_rows": {
-        "nan": {"n": 3, "first": [2, 4, 5]},
-        "infinite": {"n": 1, "first": [3]},
-        "all_zero": {"n": 14, "first": list(range(7, 17))},
+        "nan": {"n": 3, "first": [3, 5, 6]},
+        "infinite": {"n": 1, "first": [4]},
+        "all_zero": {"n": 14, "first": list(range(8, 18))},
     },
     "duplicates": 3,
     "labels": {
@@ -63,9 +63,9 @@ def test_the_report_for_people_says_first_whom_it_is_for(flawed, cli):
         "rows            40",
         "dimension       4",
         "dtype           float64",
-        "nan rows        3: 2, 4, 5",
-        "infinite rows   1: 3",
-        "all-zero rows   14: 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, ...",
+        "nan rows        3: 3, 5, 6",
+        "infinite rows   1: 4",
+        "all-zero rows   14: 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, ...",
         "duplicates      3 (usable, and equal to an earlier one)",
         "labels          text",
         "unknown labels  11 records, 3 labels",
@@ -120,7 +120,7 @@ def test_every_type_of_rows_is_read(dtype, task, cli):
     np.save(task.folder / "rows.npy", np.array([[1, 2], [0, 0], [1, 2], [2, 1]], dtype))
     report = json.loads(cli("check", task.folder / "rows.npy", "--classes", task.classes, "--json").stdout)
     assert report["dtype"] == np.dtype(dtype).name
-    assert report["bad_rows"]["all_zero"] == {"n": 1, "first": [1]}
+    assert report["bad_rows"]["all_zero"] == {"n": 1, "first": [2]}
     assert report["duplicates"] == 1
 
 

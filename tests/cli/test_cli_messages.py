@@ -189,21 +189,21 @@ class TestRawSources:
         assert {key: report[key] for key in ("n", "modality", "unusable", "duplicates")} == {
             "n": 5,
             "modality": "text",
-            "unusable": [{"reason": "it is empty", "n": 1, "first": ["row 1"]}],
+            "unusable": [{"reason": "it is empty", "n": 1, "first": ["row 2"]}],
             "duplicates": 1,
         }
         assert report["labels"]["unknown"] == [{"label": None, "n": 1}, {"label": "yak", "n": 1}]
         assert [entry["n"] for entry in report["labels"]["class_sizes"]] == [2, 0, 0]
         shown = cli(*arguments).stdout
-        assert "unusable        1 (a fit skips them)\n                it is empty: row 1" in shown
+        assert "unusable        1 (a fit skips them)\n                it is empty: row 2" in shown
 
     def test_repeated_ids_are_found(self, here, cli):
         (here.folder / "notes.csv").write_text("text,label,id\na,cat,1\nb,dog,1\n")
         arguments = ("check", "notes.csv", "--read", "id=id", "--classes", "classes.txt")
         report = json.loads(cli(*arguments, "--json").stdout)
-        assert report["repeated_ids"] == {"n": 1, "first": ["row 1"]}
+        assert report["repeated_ids"] == {"n": 1, "first": ["row 2"]}
         assert report["unusable"] == []
-        assert "repeated ids    1 (a fit takes them all): row 1" in cli(*arguments).stdout
+        assert "repeated ids    1 (a fit takes them all): row 2" in cli(*arguments).stdout
 
     def test_images_are_decoded(self, here, cli):
         from PIL import Image

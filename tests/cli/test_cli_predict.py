@@ -311,7 +311,7 @@ def test_rows_that_cannot_be_used_have_empty_labels_and_a_note(task, model, cli)
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [label or "" for label in expected]
     assert [place for place, label in enumerate(expected) if label is None] == [3, 30]
-    assert "their labels are empty: row 3, row 30 (counted from 0)" in result.stderr
+    assert "their labels are empty: row 4, row 31." in result.stderr
     assert cli("predict", model, task.table, "--out", task.folder / "l.parquet").exit_code == 0
     assert pq.read_table(task.folder / "l.parquet")["label"].to_pylist() == expected
     report = json.loads(cli("evaluate", model, task.table, "--json").stdout)

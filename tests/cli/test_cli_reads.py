@@ -84,7 +84,7 @@ def test_without_strict_the_owners_list_names_what_was_left_out(folder, cli):
         _, *entries, totals = map(json.loads, (folder / "m.safetensors.private.jsonl").read_text().splitlines())
         n = content.count("\n") - 1
         left_out = n if name == "the wrong list" else 1
-        assert [entry["reference"] for entry in entries] == [f"row {row}" for row in range(n - left_out, n)]
+        assert [entry["reference"] for entry in entries] == [f"row {row + 1}" for row in range(n - left_out, n)]
         assert (totals["records"], totals["used"], sum(totals["left_out"].values())) == (n, n - left_out, left_out)
 
 
@@ -94,7 +94,7 @@ def test_an_embedding_of_zeros_is_in_the_owners_list(folder, cli):
     table, usable = dppl.io.read_table(folder / "table"), np.arange(6) != 2
     found = workflow.left_out_of(folder / "table.report.jsonl", table, np.array(CLASSES), usable)
     _, entry, totals = map(json.loads, found.splitlines())
-    assert entry == {"id": "2", "reference": "row 2", "reason": "its embedding is all zeros"}
+    assert entry == {"id": "3", "reference": "row 3", "reason": "its embedding is all zeros"}
     assert (totals["used"], totals["left_out"]) == (5, {"its embedding is all zeros": 1})
 
 

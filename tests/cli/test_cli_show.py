@@ -96,9 +96,9 @@ def test_long_class_lists_are_cut(task, cli):
 def test_public_prototypes_name_their_rows(task, cli):
     estimator = dppl.PublicPrototypes(dppl.PureDP(1.0), classes=["cat", "dog", "gnu"], n_prototypes=2, random_state=1)
     estimator.set_params(public=PublicData(task.X_public)).fit(task.X, task.y).save(task.out)
-    table = cli("show", task.out).stdout.split("public rows, by id or counted from 0")[1]
+    table = cli("show", task.out).stdout.split("public rows, by id or counted from 1")[1]
     shown = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if "│" in line]
-    rows = np.ravel(estimator.public_indices_).astype(str)
+    rows = (np.ravel(estimator.public_indices_) + 1).astype(str)
     assert shown == [list(pair) for pair in zip(["cat", "", "dog", "", "gnu", ""], rows, strict=True)]
 
 

@@ -306,13 +306,13 @@ def test_records_that_cannot_be_used_are_left_out_and_listed(mails, cli):
     assert (mails / "m.safetensors").read_bytes() == content
     notice, *left_out, totals = map(json.loads, (mails / "m.safetensors.private.jsonl").read_text().splitlines())
     assert "For the owner of the records only" in notice["notice"]
-    assert [entry["reference"] for entry in left_out] == ["row 0", "row 38"]
+    assert [entry["reference"] for entry in left_out] == ["row 1", "row 39"]
     assert totals["embedded"] == len(TEXTS)
     write_csv(mails / "new.csv", ["abc", "odd", "klm"])
     result = cli("predict", "m.safetensors", "new.csv")
     assert result.exit_code == 0
-    assert rows_of(result) == [["0", "cat"], ["1", ""], ["2", "gnu"]]
-    assert "cannot be used, and their labels are empty: row 1 (counted from 0)" in result.stderr
+    assert rows_of(result) == [["1", "cat"], ["2", ""], ["3", "gnu"]]
+    assert "cannot be used, and their labels are empty: row 2." in result.stderr
 
 
 @pytest.mark.slow
@@ -339,7 +339,7 @@ def test_the_command_and_python_make_the_same_model_and_predictions(mails, cli):
         assert (mails / "python.safetensors").read_bytes() == (mails / "m.safetensors").read_bytes()
     entries = map(json.loads, (mails / "m.safetensors.private.jsonl").read_text().splitlines())
     listed = [(entry["reference"], entry["reason"]) for entry in entries if "reference" in entry]
-    assert listed == [(f"row {place}", reason) for place, reason in model.unusable(texts)]
+    assert listed == [(f"row {place + 1}", reason) for place, reason in model.unusable(texts)]
     assert [label for _, label in rows_of(cli("predict", "m.safetensors", "new.csv"))] == model.predict(NEW).tolist()
 
 
@@ -410,7 +410,7 @@ def test_a_source_without_a_record_makes_a_model_of_noise(mails, cli):
     write_csv(mails / "mails.csv", [""], ["cat"])
     assert cli(*TRAIN, "--mu", "1").exit_code == 0
     write_csv(mails / "new.csv", ["odd"])
-    assert rows_of(cli("predict", "m.safetensors", "new.csv")) == [["0", ""]]
+    assert rows_of(cli("predict", "m.safetensors", "new.csv")) == [["1", ""]]
 
 
 # Interruptions
@@ -855,11 +855,11 @@ def test_columns_that_were_typed_are_remembered(trained, mails, cli, error_line)
     assert json.loads(cli("evaluate", "m.safetensors", "new.csv", "--json").stdout)["accuracy"] == 1
     # New records need no labels, and ids only if one is named.
     (mails / "new.csv").write_text("body\nabc\n")
-    assert rows_of(cli("predict", "m.safetensors", "new.csv")) == [["0", "cat"]]
+    assert rows_of(cli("predict", "m.safetensors", "new.csv")) == [["1", "cat"]]
     assert "'key'" in error_line(cli("predict", "m.safetensors", "new.csv", "--read", "id=key"))
     # A file without columns has nothing that a name could stand for.
     (mails / "lines.txt").write_text("abc\n")
-    assert rows_of(cli("predict", "m.safetensors", "lines.txt")) == [["0", "cat"]]
+    assert rows_of(cli("predict", "m.safetensors", "lines.txt")) == [["1", "cat"]]
     (mails / "new.csv").write_text("text\nabc\n")
     assert "'body'" in error_line(cli("predict", "m.safetensors", "new.csv"))
 
@@ -886,7 +886,7 @@ def test_standard_input_may_hold_lines_or_a_table(trained, runner):
         assert result.exit_code == 0
         return rows_of(result)
 
-    assert piped("abc\nklm\n") == [["0", "cat"], ["1", "gnu"]]
+    assert piped("abc\nklm\n") == [["1", "cat"], ["2", "gnu"]]
     assert piped("key,body\nk1,abc\n", "--read", "kind=csv") == [["k1", "cat"]]
     assert piped("key,words\nk1,abc\n", "--x", "words") == [["k1", "cat"]]
     assert piped('{"body": "fgh", "key": "k"}\n', "--read", "kind=jsonl") == [["k", "dog"]]

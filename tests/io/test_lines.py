@@ -15,7 +15,8 @@ from dppl.io.records import BadRecord
 LIMIT = 40
 HEADER = "text,label\r\n"
 TOO_LONG = "its row is too long"
-DAMAGED = "its row has a misplaced or open quote"
+DAMAGED = "its row has a misplaced quote"
+NEVER_CLOSED = "its row opens a quote that never closes"
 MARK = "\ufeff"
 LONG = '"' + "x" * LIMIT + "\n"
 
@@ -94,12 +95,13 @@ def test_a_record_of_csv_is_one_record_and_costs_no_other(folder, others, place,
     [
         (LONG + "1,b\n2,b\n" * 9 + '",a\n', TOO_LONG),
         (LONG + '1,b\n""2"",b\n",a\n', TOO_LONG),
-        (LONG + '1,b\n2,b""', TOO_LONG),
+        (LONG + '1,b\n2,b""', f"{NEVER_CLOSED}, and it takes in 2 lines after it"),
+        ('"last,b\n', NEVER_CLOSED),
         ("x" * LIMIT + ",a\n", TOO_LONG),
         ('"' + "\n" * LIMIT + '",a\n', TOO_LONG),
         ('"x"y,a\n', DAMAGED),
-        ('"x"y,"\n1,b\n2,b\n",a\n', DAMAGED),
-        ('"x\n1,b\n2,b', DAMAGED),
+        ('"x"y,"\n1,b\n2,b\n",a\n', f"{DAMAGED}, and it takes in 3 lines after it"),
+        ('"x\n1,b\n2,b', f"{NEVER_CLOSED}, and it takes in 2 lines after it"),
     ],
 )
 def test_a_bad_record_of_csv_is_left_out_once(folder, record, reason):

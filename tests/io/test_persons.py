@@ -119,9 +119,9 @@ def test_json_lines_say_whose_they_are(source, run, texts):
     assert found.columns[PERSON] == ["7", "7", "7", None, None, ""]
     wrong = "its person id is neither a text nor a whole number"
     assert found.reasons == {
-        "row 6": "its person id is not UTF-8",
-        **{f"row {place}": wrong for place in range(7, 11)},
-        "row 11": "it has no field for the id of its person",
+        "line 7": "its person id is not UTF-8",
+        **{f"line {place}": wrong for place in range(8, 12)},
+        "line 12": "it has no field for the id of its person",
     }
     assert b"Jane" not in found.done.report.read_bytes()
 

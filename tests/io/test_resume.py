@@ -117,7 +117,7 @@ def test_finished_shards_are_not_embedded_again(tmp_path):
     encoder = TinyTexts()
     found = outcome(embed(open_source(lines), encoder, tmp_path / "table", shard_rows=6))
     assert encoder.encoded == N - 18
-    assert found.ids == [str(number) for number in range(N)]
+    assert found.ids == [str(number + 1) for number in range(N)]
     straight = outcome(embed(open_source(lines), TinyTexts(), tmp_path / "straight", shard_rows=6))
     assert straight.bytes == found.bytes
 

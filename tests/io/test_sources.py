@@ -79,7 +79,8 @@ def test_csv(tmp_path, run, texts):
     )
     found = run(put(tmp_path / "t.csv", b"\xef\xbb\xbf" + lines.encode()), texts)
     assert sorted(texts.prepared) == sorted(TEXTS)
-    assert (found.ids, found.labels) == (["0", "1", "2", "3"], ["a", "b", None, "a"])
+    # A spreadsheet shows the blank line as an empty row.
+    assert (found.ids, found.labels) == (["1", "2", "3", "5"], ["a", "b", None, "a"])
 
 
 def test_a_bad_row_of_a_csv_file_costs_no_other(tmp_path, run, texts):
@@ -100,13 +101,13 @@ def test_a_bad_row_of_a_csv_file_costs_no_other(tmp_path, run, texts):
     found = run(put(tmp_path / "t.csv", b"\n".join(rows)), texts, columns=Columns("body", "label", "id"))
     assert found.ids == ["1", "1", "9"]
     assert found.reasons == {
-        "row 1": "its row has more or fewer columns than the header",
-        "row 2": "its row has more or fewer columns than the header",
-        "row 3": "it is empty",
-        "row 4": "its row has a misplaced or open quote",
-        "row 6": "its id is empty",
-        "row 7": "it is not a text: it holds NUL characters",
-        "row 9": "its row has a misplaced or open quote",
+        "row 2": "its row has 4 cells, and the header 3",
+        "row 3": "its row has 2 cells, and the header 3",
+        "row 4": "it is empty",
+        "row 5": "its row has a misplaced quote",
+        "row 7": "its id is empty",
+        "row 8": "it is not a text: it holds NUL characters",
+        "row 10": "its row opens a quote that never closes, and it takes in 1 line after it",
     }
     assert found.totals["embedded"] == 3
 
@@ -133,7 +134,7 @@ def test_json_lines(tmp_path, run, texts):
         b'{"text": "five", "label": 1.5}',
     ]
     found = run(put(tmp_path / "t.jsonl", b"\n".join(lines)), texts)
-    assert (found.ids, found.labels) == (["0", "1", "2"], ["7", "dog", None])
+    assert (found.ids, found.labels) == (["1", "3", "4"], ["7", "dog", None])
     assert list(found.reasons.values()) == [
         *["its line is not a JSON object"] * 2,
         *["it has no text"] * 2,
@@ -145,25 +146,25 @@ def test_json_lines(tmp_path, run, texts):
 def test_a_text_a_line(tmp_path, run, texts):
     text = put(tmp_path / "t.txt", b"\xef\xbb\xbfone\r\n\ntwo\n\0\nthree")
     found = run(text, texts)
-    assert (found.ids, found.labels) == (["0", "2", "4"], None)
+    assert (found.ids, found.labels) == (["1", "3", "5"], None)
     assert sorted(texts.prepared) == ["one", "three", "two"]
-    assert found.reasons == {"line 1": "it is empty", "line 3": "it is not a text: it holds NUL characters"}
+    assert found.reasons == {"line 2": "it is empty", "line 4": "it is not a text: it holds NUL characters"}
 
 
 def test_a_line_that_is_too_long_costs_no_other(tmp_path, run, texts, monkeypatch):
     for module in ("lines", "decoding"):
         monkeypatch.setattr(f"dppl.io.{module}.MOST_TEXT_BYTES", 20)
     found = run(put(tmp_path / "t.txt", b"short\n" + b"x" * 90 + b"\nlast\n" + "ü".encode() * 10 + b"\n"), texts)
-    assert found.ids == ["0", "2", "3"]
-    assert found.reasons == {"line 1": "it is longer than 20 bytes"}
+    assert found.ids == ["1", "3", "4"]
+    assert found.reasons == {"line 2": "it is longer than 20 bytes"}
 
 
 def test_parquet_texts_with_bytes_that_are_no_text(tmp_path, run, texts):
     column = pa.StringArray.from_buffers(3, *pa.array([b"one", b"\xff", b"four"]).buffers()[1:])
     pq.write_table(pa.table({"sentence": column, "label": pa.array([3, None, 2**40])}), tmp_path / "t.parquet")
     found = run(tmp_path / "t.parquet", texts)
-    assert (found.ids, found.labels, found.table.y.dtype) == (["0", "2"], [3, 2**40], np.int64)
-    assert found.reasons == {"row 1": "it is not UTF-8"}
+    assert (found.ids, found.labels, found.table.y.dtype) == (["1", "3"], [3, 2**40], np.int64)
+    assert found.reasons == {"row 2": "it is not UTF-8"}
 
 
 @pytest.mark.parametrize("as_struct", [False, True])
@@ -176,7 +177,7 @@ def test_parquet_images_in_a_folder_of_files(as_struct, tmp_path, run, images):
         labels = pa.array(["a", None, "b"]).dictionary_encode()
         pq.write_table(pa.table({"image": content, "label": labels}), tmp_path / "shards" / f"{number}.parquet")
     found = run(tmp_path / "shards", images)
-    assert (found.ids, found.labels) == (["0", "3"], ["a", "a"])
+    assert (found.ids, found.labels) == (["1", "4"], ["a", "a"])
     assert sorted(found.reasons.values()) == [*["it is missing"] * 2, *["it is not an image of a known format"] * 2]
 
 
@@ -197,7 +198,7 @@ def test_the_kind_is_recognised_or_forced(tmp_path):
     put(tmp_path / "log", b"a text\n")
     with pytest.raises(InputError, match=r"^kind must say what"):
         open_source(tmp_path / "log")
-    assert facts(open_source(tmp_path / "log", kind="text")) == [("0", "line 0", None)]
+    assert facts(open_source(tmp_path / "log", kind="text")) == [("1", "line 1", None)]
     with pytest.raises(ParameterError, match="kind must be one of"):
         open_source(tmp_path / "log", kind="words")
     with pytest.raises(FileNotFoundError, match="there is no file or folder"):

@@ -30,7 +30,7 @@ class Check(Records, Labels, Persons, Classes):
     no guarantee protects it. Type it before `dppl train`, `dppl fit` and `dppl
     finetune`: they skip a bad record (under replace-one a row counts as one of
     zeros) and say nothing about it, even if it is every one. The last line says
-    how many records a fit uses. Rows and records are counted from 0.
+    how many records a fit uses. Rows are counted from 1, without a header.
     The exit code is 0 whatever it finds. Choose the budget with `dppl plan`, not
     with this report: that is a choice made by looking at private records.
 

@@ -164,7 +164,7 @@ class Predict(OnModel, Where):
                 rows = io.read_parts(self.table, x=x, y=None, engine=engine)
             with progress("predicting"):
                 found = replace(predict_table(model, rows, shares), ids=ids)
-            _note_unusable([f"row {place}" for place, label in enumerate(found.labels) if label is None])
+            _note_unusable([f"row {place}" for place, label in enumerate(found.labels, 1) if label is None])
             return found, False
         if engine is not None:
             raise ParameterError("reads embeddings; use dppl embed --engine ray first.", parameter="engine")
@@ -205,4 +205,4 @@ def _note_unusable(places: Sequence[str]) -> None:
     if places:
         named = ", ".join(map(printable, places[:_LISTED]))
         rest = f" and {len(places) - _LISTED} others" if len(places) > _LISTED else ""
-        note(f"these cannot be used, and their labels are empty: {named}{rest} (counted from 0).")
+        note(f"these cannot be used, and their labels are empty: {named}{rest}.")

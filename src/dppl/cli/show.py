@@ -159,7 +159,7 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
         for item in items:
             screen.print(Padding.indent(f"- {printable(item)}", 2))
     for heading, rows in (
-        ("public rows, by id or counted from 0", model["selected"]),
+        ("public rows, by id or counted from 1", model["selected"]),
         ("public descriptions", model["descriptions"]),
     ):
         named = [(name, list(some)) for name, some in zip(classes, rows or (), strict=False) if some]

@@ -76,11 +76,16 @@ class Place:
     def __truediv__(self, name: str) -> Place:
         return Place(self.system, posixpath.join(self.path, name), posixpath.join(self.shown, name))
 
-    def files(self, suffix: str) -> list[Place]:
-        """Return the files of a folder with a suffix, in natural order and without the hidden ones that tools leave."""
+    def files(self, suffix: str, *, below: bool = False) -> list[Place]:
+        """Return the files of a folder with a suffix, in natural order and without the hidden ones that tools leave.
+
+        With `below`, also of the folders within.
+        """
         with converting(f"{self} must be a readable folder", REACHABLE if self.local is None else READABLE):
-            names = [info.base_name for info in self.system.get_file_info(fs.FileSelector(self.path))]
-        places = [self / name for name in sorted(names, key=natural) if name and name[0] not in "._"]
+            infos = self.system.get_file_info(fs.FileSelector(self.path, recursive=below))
+        names = [posixpath.relpath(info.path, self.path) if below else info.base_name for info in infos]
+        shown = [name for name in names if name and not any(part[0] in "._" for part in name.split("/"))]
+        places = [self / name for name in sorted(shown, key=natural)]
         files = [place for place in places if place.suffix == suffix]
         states = [os.stat(file.path) for file in files if file.local is not None and os.path.exists(file.path)]
         numbers = [(state.st_dev, state.st_ino) for state in states if state.st_ino]  # 0: no number on this system

@@ -2,6 +2,7 @@
 
 How a file falls into records is its own format: in CSV a quote that is never closed takes all that follows into one
 record, which is then skipped. In the other two a byte order mark may begin any line, as where files were joined.
+Rows count from 1 without the header, and lines from 1, blank ones included, as spreadsheets and editors show them.
 Its encoding is the file's too, and not a record's: bytes that are none of it stop whoever opens the file.
 """
 
@@ -15,7 +16,6 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,7 +23,18 @@ import pyarrow as pa
 
 from dppl.errors import InputError, ParameterError
 from dppl.io.decoding import MOST_TEXT_BYTES
-from dppl.io.records import TEXTS, BadRecord, Columns, Content, Record, Source, bad_record, make_record, resolve_columns
+from dppl.io.records import (
+    TEXTS,
+    BadRecord,
+    Columns,
+    Content,
+    Record,
+    Source,
+    TextRows,
+    bad_record,
+    make_record,
+    resolve_columns,
+)
 
 _UTF_8 = "utf-8"
 _MARK = "\ufeff"
@@ -80,10 +91,9 @@ class Form:
                 pass
 
 
-class CsvTexts(Source):
+class CsvTexts(TextRows):
     """Texts in a column of a CSV file with a header, whose usual names need not be given; ``.tsv`` has tabs."""
 
-    modality = "text"
     _kind = "csv"
     _usual: Sequence[str] = TEXTS
 
@@ -91,32 +101,28 @@ class CsvTexts(Source):
         self._path, self._form = path, form
         form.check(path)
         self._delimiter, self._names = read_header(path, form)
-        self.columns = resolve_columns(columns, self._names, path, self._usual, secret=True)
-        self.label_type = None if self.columns.y is None else pa.string()
-        self.person_type = None if self.columns.person is None else pa.string()
-        self.parameters = {"kind": self._kind, **asdict(self.columns), **form.parameters}
+        resolved = resolve_columns(columns, self._names, path, self._usual, secret=True)
+        super().__init__(resolved, kind=self._kind, **form.parameters)
 
     def __iter__(self) -> Iterator[Record]:
-        places = {role: self._names.index(name) for role, name in asdict(self.columns).items() if name is not None}
-        for number, row in enumerate(islice(_rows(self._path, self._form, self._delimiter), 1, None)):
+        places = self._places(self._names)
+        rows = _rows(self._path, self._form, self._delimiter)
+        header, _ = next(rows)
+        for number, row in ((place - header, row) for place, row in rows):
             if isinstance(row, str):
                 yield bad_record(f"row {number}", row)
             elif len(row) != len(self._names):
-                yield bad_record(f"row {number}", "its row has more or fewer columns than the header")
+                cells = f"{len(row)} cell{'s' * (len(row) > 1)}"
+                yield bad_record(f"row {number}", f"its row has {cells}, and the header {len(self._names)}")
             else:
                 yield self._record(number, {role: row[place] for role, place in places.items()})
-
-    def _record(self, number: int, fields: dict[str, str]) -> Record:
-        """Return the record in a row by the role of its fields: x, y, id and person."""
-        text, identity = fields["x"], fields.get("id", number)
-        return make_record(f"row {number}", identity, fields.get("y"), lambda: text, text, fields.get("person"))
 
 
 def read_header(path: Path, form: Form) -> tuple[str, list[str]]:
     """Return the delimiter of a CSV file and its columns: the header, which is public, shows both."""
     widths, first = {}, "\t" if path.suffix.lower() == ".tsv" else ","
     for delimiter in (first, *_DELIMITERS):
-        header = next(_rows(path, form, delimiter), None)
+        _, header = next(_rows(path, form, delimiter), (0, None))
         if header is None:
             raise InputError(f"{path} is empty; its first line must name the columns.")
         widths[delimiter] = header if isinstance(header, list) else []
@@ -125,16 +131,16 @@ def read_header(path: Path, form: Form) -> tuple[str, list[str]]:
     return chosen, widths[chosen]
 
 
-def _rows(path: Path, form: Form, delimiter: str) -> Iterator[list[str] | str]:
-    """Yield the rows that are not blank, and for one that is damaged the reason why it is skipped."""
+def _rows(path: Path, form: Form, delimiter: str) -> Iterator[tuple[int, list[str] | str]]:
+    """Yield place and cells of the rows that are not blank; of one that is damaged the reason why it is skipped."""
     # What belongs to a row is as the lenient reader says: a strict one stops within a damaged row, and would take
     # the lines that remain of it for other rows.
     with form.opened(path) as file:
         lines = _CsvLines(file, delimiter)
-        for row in _without_limit(csv.reader(lines, delimiter=delimiter)):
+        for place, row in enumerate(_without_limit(csv.reader(lines, delimiter=delimiter))):
             damage = lines.end_row()
             if row:
-                yield damage or row
+                yield place, damage or row
 
 
 def written_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[str, list[str]]]:
@@ -178,11 +184,13 @@ class _CsvLines:
         self._file = file
         self._delimiter = delimiter
         self._row = io.StringIO(newline="")
-        self._length = 0
+        self._length = self._lines = 0
+        self._open = False  # whether the file ends within a quote
 
     def __iter__(self) -> Iterator[str]:
         for number, line in enumerate(self._file):
             line = line if number else line.removeprefix(_MARK)
+            self._lines += 1
             if self._length <= MOST_TEXT_BYTES:
                 self._row.write(line)
                 self._length += len(line.rstrip("\r\n")) + 1  # the same where the file ends without a line break
@@ -193,11 +201,16 @@ class _CsvLines:
                 next(_without_limit(reader))
                 if reader.line_num == 1:
                     yield '"'
+        self._open = self._length > 0
 
     def end_row(self) -> str | None:
         """Forget the row that was read; return what is wrong with it."""
-        row, length = self._row, self._length
-        self._row, self._length = io.StringIO(newline=""), 0
+        row, length, after = self._row, self._length, self._lines - 1
+        self._row, self._length, self._lines = io.StringIO(newline=""), 0, 0
+        # For its owner: what may be records of their own is lost with this one.
+        taken = f", and it takes in {after} line{'s' * (after > 1)} after it" if after else ""
+        if self._open:
+            return f"its row opens a quote that never closes{taken}"
         if length > MOST_TEXT_BYTES:
             return "its row is too long"
         try:
@@ -206,7 +219,7 @@ class _CsvLines:
                 row.seek(0)
                 next(_without_limit(csv.reader(row, delimiter=self._delimiter, strict=True)))
         except csv.Error:
-            return "its row has a misplaced or open quote"
+            return f"its row has a misplaced quote{taken}"
         return None
 
 
@@ -226,7 +239,9 @@ class JsonTexts(Source):
 
     def __iter__(self) -> Iterator[Record]:
         x, y, key = str(self.columns.x), str(self.columns.y), self.columns.id
-        for number, line in enumerate(filter(str.strip, _lines(self._path, self._form))):
+        for number, line in enumerate(_lines(self._path, self._form), 1):
+            if not line.strip():
+                continue
             entry = None
             try:
                 with suppress(ValueError, RecursionError):
@@ -235,13 +250,13 @@ class JsonTexts(Source):
                     raise BadRecord("its line is not a JSON object")
                 person = None if self.columns.person is None else person_in(entry, self.columns.person)
             except BadRecord as reason:
-                yield bad_record(f"row {number}", str(reason))
+                yield bad_record(f"line {number}", str(reason))
                 continue
             label = entry.get(y)
             # Labels of lines are texts, since one record must not decide their type.
             label = str(label) if type(label) is int else label
             identity = number if key is None else entry.get(key)
-            yield make_record(f"row {number}", identity, label, *_text_in(entry.get(x)), person)
+            yield make_record(f"line {number}", identity, label, *_text_in(entry.get(x)), person)
 
 
 def person_in(entry: dict[str, Any], name: str) -> str | None:
@@ -279,7 +294,7 @@ class TextLines(Source):
         form.check(path)
 
     def __iter__(self) -> Iterator[Record]:
-        for number, line in enumerate(_lines(self._path, self._form)):
+        for number, line in enumerate(_lines(self._path, self._form), 1):
             # As bytes: some encodings can write what no UTF-8 holds.
             yield make_record(f"line {number}", number, None, *_text_in(line.encode("utf-8", "surrogatepass")))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +20,15 @@ from dppl.io._places import Place, open_place
 from dppl.io.labels import Array, choose_column, converting, listed
 from dppl.io.records import CONTENTS, BadRecord, Columns, Record, Source, file_version, make_record, resolve_columns
 
+KeyedFile: TypeAlias = tuple[Place, dict[str, str]]
+
 ID_KINDS = "integers, texts, bytes or floats"  # in messages; truth values are integers
 _MISSING = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
 _LARGEST_INTEGER = int(np.iinfo(np.int64).max)
 # Bytes; makes Arrow read page after page instead of a whole row group at once. What comes over a network comes in
 # larger pieces, since each takes a round trip.
 _READ_BUFFER, _FETCHED = 1 << 20, 1 << 24
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _BATCH_ROWS = {"image": 16, "text": 1024}  # records at a time
 
 
@@ -143,17 +147,48 @@ def check_column(
     return kind
 
 
+def is_partitioned(path: Path) -> bool:
+    """Return whether Parquet files lie in folders that are called ``key=value``."""
+    return path.is_dir() and any(path.glob("[!._]*=*/**/*.parquet"))
+
+
+def keyed_files(path: Path) -> list[KeyedFile]:
+    """Return a Parquet file, or those of a folder, each with the keys of the folders that it lies in."""
+    root = open_place(path)
+    if not is_partitioned(path):
+        return [(file, {}) for file in (root.files(".parquet") if path.is_dir() else [root])]
+    files: list[KeyedFile] = []
+    for file in root.files(".parquet", below=True):
+        parts = PurePosixPath(file.path).relative_to(root.path).parts[:-1]
+        keys = {key: unquote(value) for key, _, value in (part.partition("=") for part in parts)}
+        # Named as the whole is: a path that holds a label or the id of a person must be in no message.
+        files.append((Place(file.system, file.path, root.shown), dict(keys)))
+        if any("=" not in part for part in parts) or keys.keys() != files[0][1].keys():
+            raise InputError(f"{path}: every file must lie in folders of the same keys, each called key=value.")
+    return files
+
+
+def with_keys(batch: pa.RecordBatch, keys: Mapping[str, str]) -> pa.RecordBatch:
+    """Return a batch with the keys of its file as columns of texts, null where Hive writes that a key has no value."""
+    for key, value in keys.items():
+        text = pa.scalar(None if value == _NO_VALUE else value, pa.string())
+        batch = batch.append_column(pa.field(key, pa.string()), pa.repeat(text, len(batch)))
+    return batch
+
+
 class ParquetRecords(Source):
     """Texts or encoded images in a Parquet file, or in a folder of them in the order of a table's."""
 
     def __init__(self, path: Path, columns: Columns) -> None:
-        self._files = open_place(path).files(".parquet") if path.is_dir() else [open_place(path)]
+        self._files = keyed_files(path)
         if not self._files:
             raise InputError(f"{path} must hold .parquet files; got none.")
         schemas = []
-        for place in self._files:
+        for place, keys in self._files:
             with open_parquet(place) as file:
-                schemas.append(file.schema_arrow.remove_metadata())
+                # All keys are texts: the name of one folder must not decide what another is.
+                texts = [pa.field(key, pa.string()) for key in keys]
+                schemas.append(pa.schema([*file.schema_arrow, *texts]))
         schema = schemas[0]
         self.columns = resolve_columns(columns, schema.names, path, CONTENTS)
         # The schema decides what the records are, and no record.
@@ -172,11 +207,13 @@ class ParquetRecords(Source):
 
     def __iter__(self) -> Iterator[Record]:
         names = [name for name in dict.fromkeys(asdict(self.columns).values()) if name is not None]
-        first = 0
-        for file in self._files:
+        first = 1
+        for file, keys in self._files:
             # Of the file: to hash contents would mean to read them twice.
             version = file_version(file.path)
-            for batch in stream(file, _BATCH_ROWS[self.modality], names):
+            own = [name for name in names if name not in keys]
+            for part in stream(file, _BATCH_ROWS[self.modality], own):
+                batch = with_keys(part, {key: value for key, value in keys.items() if key in names})
                 # Columns of a batch are small; images and texts are taken out one by one when they are loaded.
                 labels, ids = _values(batch, self.columns.y), _values(batch, self.columns.id)
                 persons = None if self.columns.person is None else decode_ids(batch.column(self.columns.person))
@@ -191,7 +228,7 @@ class ParquetRecords(Source):
     def count(self) -> int:
         """Return the number of records, which is private."""
         total = 0
-        for place in self._files:
+        for place, _ in self._files:
             with open_parquet(place) as file:
                 total += file.metadata.num_rows
         return total

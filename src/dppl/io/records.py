@@ -29,7 +29,7 @@ _LABELS = ("label", "labels", "y")
 
 
 class BadRecord(Exception):
-    """A record that is skipped. The text is one of a fixed set of reasons and quotes nothing of the record."""
+    """A record that is skipped. The text says why, to the owner, and quotes nothing of the record."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -37,7 +37,7 @@ class Record:
     """One record, not loaded yet."""
 
     id: str | None  # None where it cannot be read; such a record is skipped
-    reference: str  # where it lies in the source: a path, or a row counted from 0
+    reference: str  # where it lies in the source: a path, or a row or line counted from 1
     label: Label  # None where it is missing
     load: Callable[[], Payload]  # returns the bytes of an image, or a text as str or bytes; raises `BadRecord`
     version: Version  # differs where contents do, without loading them: a text, a `file_version`, why it is skipped
@@ -163,3 +163,24 @@ class Source(ABC):
     def count(self) -> int:
         """Return the number of records, which is private."""
         return sum(1 for _ in self)
+
+
+class TextRows(Source):
+    """Texts in rows of a file or query whose columns have names; labels and ids are texts, too."""
+
+    modality = "text"
+
+    def __init__(self, columns: Columns, **parameters: str) -> None:
+        self.columns = columns
+        self.label_type = None if columns.y is None else pa.string()
+        self.person_type = None if columns.person is None else pa.string()
+        self.parameters = {**parameters, **asdict(columns)}
+
+    def _places(self, names: list[str]) -> dict[str, int]:
+        """Return where each column is, by what it is for: x, y, id and person."""
+        return {role: names.index(name) for role, name in asdict(self.columns).items() if name is not None}
+
+    def _record(self, number: int, fields: dict[str, Any]) -> Record:
+        """Return the record in a row, by what its fields are for."""
+        text, identity = fields["x"], fields.get("id", number)
+        return make_record(f"row {number}", identity, fields.get("y"), lambda: text, text, fields.get("person"))

@@ -40,7 +40,7 @@ NOTICE = (
 # By which a report is known, also one of another version.
 _MARK = json.dumps({"notice": NOTICE.partition(":")[0]}).removesuffix('"}').encode()
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
-_VERSION = 3
+_VERSION = 4
 
 
 class Skipped(NamedTuple):

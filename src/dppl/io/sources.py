@@ -10,14 +10,15 @@ from dppl import _validate
 from dppl._metadata import LATTICE
 from dppl.errors import InputError, ParameterError
 from dppl.io._places import is_url, open_place
+from dppl.io.cells import WORKBOOKS, SheetTexts
 from dppl.io.images import SUFFIXES, ImageFolder, ListedImages
 from dppl.io.labels import X_NAMES
 from dppl.io.lines import CsvTexts, Form, JsonTexts, TextLines
-from dppl.io.parquet import ParquetRecords, is_list, open_parquet
+from dppl.io.parquet import ParquetRecords, is_list, is_partitioned, open_parquet
 from dppl.io.records import Columns, Source
 
-KINDS = ("auto", "images", "csv", "jsonl", "parquet", "text")
-_WITH_COLUMNS = ("csv", "jsonl", "parquet")
+KINDS = ("auto", "images", "csv", "jsonl", "parquet", "text", "excel")
+_WITH_COLUMNS = ("csv", "jsonl", "parquet", "excel")
 _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -25,6 +26,7 @@ _SUFFIXES = {
     ".ndjson": "jsonl",
     ".parquet": "parquet",
     ".txt": "text",
+    **dict.fromkeys(WORKBOOKS, "excel"),
 }
 
 
@@ -35,17 +37,19 @@ def open_source(
     columns: Columns | None = None,
     labels: str | Path | None = None,
     encoding: str | None = None,
+    sheet: str | None = None,
 ) -> Source:
     """Open a source of records.
 
     Parameters
     ----------
     path : path-like
-        A folder of images or one image, a ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or ``.txt`` file, or a folder of
-        Parquet files. Commas separate the columns of a CSV file (in ``.tsv`` tabs), or what the header has in their
-        place: ``;``, tab or ``|``.
+        A folder of images or one image, a ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or ``.txt`` file, a workbook
+        (``.xlsx``, ``.xlsm``, ``.xlsb``, ``.xls`` or ``.ods``), or a folder of Parquet files, perhaps within folders
+        that are called ``key=value``: each key is a column of texts. Commas separate the columns of a CSV file (in
+        ``.tsv`` tabs), or what the header has in their place: ``;``, tab or ``|``.
     kind : str, default="auto"
-        One of images, csv, jsonl, parquet and text; auto recognises it by names of files.
+        One of images, csv, jsonl, parquet, text and excel; auto recognises it by names of files.
     columns : Columns, default=None
         Names of columns other than the usual ones.
     labels : path-like, default=None
@@ -53,6 +57,8 @@ def open_source(
     encoding : str, default=None
         Of a file of lines, and of `labels`: any that Python knows, such as ``"cp1252"``. None is UTF-8, or UTF-16 where
         the file begins with its byte order mark.
+    sheet : str, default=None
+        Name of a sheet of a workbook. None is the first that is not hidden.
 
     Returns
     -------
@@ -69,8 +75,9 @@ def open_source(
     -----
     **Privacy.** Nothing is released here. Whether a record is read or skipped depends on that record alone, with one
     exception: the form of the source (columns of a table, encoding of a file of lines, class folders or a flat folder,
-    the kind of a folder that `kind="auto"` recognises) is taken as given. A file of another kind among the images would
-    change it, and bytes of another encoding in a file of lines are an error. Name `kind` where others can add files.
+    keys of folders, the kind of a folder that `kind="auto"` recognises) is taken as given. A file of another kind among
+    the images would change it, and bytes of another encoding in a file of lines are an error. Name `kind` where others
+    can add files.
     """
     source = Path(path)
     _validate.one_of(KINDS, kind=kind)
@@ -83,6 +90,7 @@ def open_source(
         ("labels", labels, "goes with images", real == "images"),
         ("columns", columns, "go with files that have columns", lines in _WITH_COLUMNS),
         ("encoding", encoding, "goes with files of lines", lines in ("csv", "jsonl", "text")),
+        ("sheet", sheet, "goes with workbooks", real == "excel"),
     ):
         if value not in (None, Columns()) and not fits:
             raise ParameterError(f"{rule}; {source} is read as {real}.", parameter=parameter)
@@ -104,6 +112,8 @@ def open_source(
             opened = JsonTexts(source, named, form)
         case "parquet":
             opened = ParquetRecords(source, named)
+        case "excel":
+            opened = SheetTexts(source, named, sheet)
         case _:
             opened = TextLines(source, form)
     if labels is not None and opened.label_type is None:
@@ -157,7 +167,7 @@ def recognised(path: Path) -> str:
                 parameter="kind",
             )
         return kind
-    if not any(path.glob("*.parquet")):
+    if not is_partitioned(path) and not any(path.glob("*.parquet")):
         return "images"
     files = (file for entry in path.iterdir() for file in (entry.iterdir() if entry.is_dir() else [entry]))
     if any(file.suffix.lower() in SUFFIXES for file in files):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import secrets
@@ -24,10 +25,11 @@ from dppl import _validate
 from dppl._files import atomic_file
 from dppl.errors import InputError, ParameterError
 from dppl.io._places import open_place
+from dppl.io.cells import read_sheet, select
 from dppl.io.fragments import open_npz
 from dppl.io.labels import listed
 from dppl.io.lines import Form, person_in, read_header, written_lines, written_rows
-from dppl.io.parquet import ID_KINDS, check_column, decode_ids, id_type, stream
+from dppl.io.parquet import ID_KINDS, check_column, decode_ids, id_type, stream, with_keys
 from dppl.io.records import BadRecord
 from dppl.io.sources import KINDS, recognised
 from dppl.io.tables import files_of_one_form
@@ -131,17 +133,19 @@ def split_file(
     key: str | bytes | None = None,
     kind: str = "auto",
     encoding: str | None = None,
+    sheet: str | None = None,
+    sql: str | None = None,
 ) -> None:
     """Write the records of a file into two others, by `held_out`; each is written whole or not at all.
 
     Parameters
     ----------
     path : path-like
-        ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, a folder of Parquet files, or ``.npz``. A folder of images is
-        split as the CSV file that lists its images.
+        ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, a folder of Parquet files, ``.npz``, or a workbook. A folder of
+        images is split as the CSV file that lists its images. With `sql` a database, as in `open_sql`.
     out_train, out_test : path-like
         New files of the same kind, which only their owner may read. Rows of CSV and lines of JSON are copied as they
-        are, blank ones excepted.
+        are, blank ones excepted. Rows of a workbook or a query become rows of ``.csv``, of the texts that cells show.
     share : float
         Chance of each record, or of each id in `groups`, to be held out: to be written to `out_test`.
     groups : str, default=None
@@ -149,8 +153,10 @@ def split_file(
         itself, as one without an id does; no fit uses it.
     key : str or bytes, default=None
         As in `held_out`; needs `groups`.
-    kind, encoding : str
+    kind, encoding, sheet : str
         As in `open_source`.
+    sql : str, default=None
+        A query whose rows are split. It needs no order.
 
     Raises
     ------
@@ -166,18 +172,20 @@ def split_file(
         raise ParameterError("needs a column of ids: without one nothing names a record again.", parameter="key")
     coin = _coin(share, key)
     _validate.one_of(KINDS, kind=kind)
-    if not source.exists():
+    if sql is None and not source.exists():
         raise FileNotFoundError(f"there is no file or folder {source}.")
     suffix = source.suffix.lower()
     # Tables of NumPy are no kind of raw records.
     by_name = {".npz": "npz", ".npy": "npy"}.get(suffix)
-    real = kind if kind != "auto" else by_name or recognised(source)
-    expected = ".parquet" if real == "parquet" else suffix
+    real = "sql" if sql is not None else kind if kind != "auto" else by_name or recognised(source)
+    expected = {"parquet": ".parquet", "excel": ".csv", "sql": ".csv"}.get(real, suffix)
     for name, out in zip(("out_train", "out_test"), outs, strict=True):
         if out.suffix.lower() != expected:
-            raise ParameterError(f"must end in {expected}, as what is split; got {out.name}.", parameter=name)
+            raise ParameterError(f"must end in {expected}, for what is split; got {out.name}.", parameter=name)
     if encoding is not None and real not in ("csv", "jsonl"):
         raise ParameterError(f"goes with files of lines; {source} is read as {real}.", parameter="encoding")
+    if sheet is not None and real != "excel":
+        raise ParameterError(f"goes with workbooks; {source} is read as {real}.", parameter="sheet")
     match real:
         case "csv":
             write = partial(_split_rows, source, Form(encoding))
@@ -187,6 +195,10 @@ def split_file(
             write = partial(_split_parquet, source)
         case "npz":
             write = partial(_split_npz, source)
+        case "excel":
+            write = partial(_split_texts, read_sheet(source, sheet))
+        case "sql":
+            write = partial(_split_texts, select(str(sql), str(path)))
         case "images":
             raise InputError(
                 f"{source} holds images, which are not copied; write a CSV file with the columns file and label, split "
@@ -218,6 +230,21 @@ def _split_rows(path: Path, form: Form, outs: Outputs, coin: Coin, groups: str |
             texts[coin(whose)].write(text)
 
 
+def _split_texts(rows: Iterator[list[str]], outs: Outputs, coin: Coin, groups: str | None) -> None:
+    """Write rows of texts, of which the first names the columns, as rows of CSV."""
+    names = next(rows)
+    if groups is not None and names.count(groups) != 1:
+        raise InputError(f"must be one column of the table; got {groups!r}; see its first row.", parameter="groups")
+    place = None if groups is None else names.index(groups)
+    # Ids that are bytes and no UTF-8 stay different from each other.
+    with _texts("utf-8", outs, "backslashreplace") as texts:
+        writers = [csv.writer(one) for one in texts]
+        for writer in writers:
+            writer.writerow(names)
+        for row in rows:
+            writers[coin(None if place is None else row[place])].writerow(row)
+
+
 def _split_lines(path: Path, form: Form, outs: Outputs, coin: Coin, groups: str | None) -> None:
     """Copy the lines of a file of JSON objects."""
     form.check(path)
@@ -232,9 +259,9 @@ def _split_lines(path: Path, form: Form, outs: Outputs, coin: Coin, groups: str 
 
 
 @contextmanager
-def _texts(encoding: str, outs: Outputs) -> Iterator[list[Any]]:
+def _texts(encoding: str, outs: Outputs, errors: str = "strict") -> Iterator[list[Any]]:
     """Write texts into files as bytes: what was decoded strictly becomes the bytes that it was."""
-    texts = [io.TextIOWrapper(out, encoding=encoding, newline="") for out in outs]
+    texts = [io.TextIOWrapper(out, encoding=encoding, newline="", errors=errors) for out in outs]
     try:
         yield texts
     finally:
@@ -244,7 +271,7 @@ def _texts(encoding: str, outs: Outputs) -> Iterator[list[Any]]:
 
 def _split_parquet(path: Path, outs: Outputs, coin: Coin, groups: str | None) -> None:
     """Copy the rows of Parquet files with all of their columns, batch by batch."""
-    files, schema = files_of_one_form(open_place(path))
+    files, schema = files_of_one_form(path)
     if groups is not None:
         check_column(schema, path, groups, ID_KINDS, id_type, "groups")
     # The dictionary of a column would bring the values of one part into the file of the other.
@@ -253,7 +280,7 @@ def _split_parquet(path: Path, outs: Outputs, coin: Coin, groups: str | None) ->
     with ExitStack() as stack:
         writers = [stack.enter_context(pq.ParquetWriter(out, schema)) for out in outs]
         held: list[list[pa.RecordBatch]] = [[], []]
-        for batch in (batch for file in files for batch in stream(file, _BATCH_ROWS)):
+        for batch in (with_keys(part, keys) for file, keys in files for part in stream(file, _BATCH_ROWS)):
             whose = [None] * len(batch) if groups is None else decode_ids(batch.column(groups))
             is_test = np.fromiter(map(coin, whose), bool, len(batch))
             for side, mask in enumerate((~is_test, is_test)):

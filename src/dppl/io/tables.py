@@ -30,7 +30,16 @@ from dppl.errors import InputError
 from dppl.io._places import REACHABLE, READABLE, Place, open_place
 from dppl.io.fragments import Fragment, check_rows, metadata_of, open_npz, read_outline, rechunk
 from dppl.io.labels import AnyPath, Array, converting, listed, read_label_file
-from dppl.io.parquet import ID_KINDS, check_column, decode_ids, id_type, open_parquet
+from dppl.io.parquet import (
+    ID_KINDS,
+    KeyedFile,
+    check_column,
+    decode_ids,
+    id_type,
+    is_partitioned,
+    keyed_files,
+    open_parquet,
+)
 from dppl.kernel.persons import texts_apart
 
 MANIFEST = "_manifest.json"  # of a table that dppl embed writes; readers of Parquet pass over such names
@@ -261,12 +270,15 @@ def table_files(place: Place) -> list[Place]:
     return files
 
 
-def files_of_one_form(place: Place) -> tuple[list[Place], pa.Schema]:
+def files_of_one_form(path: Path) -> tuple[list[KeyedFile], pa.Schema]:
     """Return the Parquet files of a table or of raw records, and their schema with the metadata that they share."""
-    files, schemas = table_files(place), []
-    for file in files:
+    place = open_place(path)
+    files: list[KeyedFile] = keyed_files(path) if is_partitioned(path) else [(one, {}) for one in table_files(place)]
+    schemas = []
+    for file, keys in files:
         with open_parquet(file) as one:
-            schemas.append(one.schema_arrow)
+            texts = [pa.field(key, pa.string()) for key in keys]
+            schemas.append(pa.schema([*one.schema_arrow, *texts], one.schema_arrow.metadata))
     if any(not other.equals(schemas[0]) for other in schemas):
         raise InputError(f"{place}: all files must have the same columns and types; they differ.")
     shared = _shared(place, [metadata_of(one) for one in schemas])

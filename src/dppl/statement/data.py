@@ -56,8 +56,10 @@ def content(
 ) -> dict[str, Any]:
     """Return what is known of a model from its file, and apart from it what its publisher measured and paid."""
     guarantee = Guarantee.from_dict(description["guarantee"])
-    # IDs of the public rows that a model selected for each class, or else their positions.
-    selected = description.get("public_ids") or description.get("public_indices")
+    # IDs of the public rows that a model selected for each class, or else their numbers, which count from 1.
+    selected = description.get("public_ids") or [
+        [place + 1 for place in several] for several in description.get("public_indices") or ()
+    ]
     title, item, _ = _TASKS[task_of(description)]
     return {
         "format": FORMAT,
@@ -71,7 +73,7 @@ def content(
             "facts": _facts(description, guarantee),
             "classes": [str(name) for name in description["classes"]],
             "descriptions": (description.get("examples") or {}).get("texts"),
-            "selected": None if selected is None else [[str(name) for name in several] for several in selected],
+            "selected": [[str(name) for name in several] for several in selected] or None,
         },
         "guarantee": {
             "sentence": guarantee.summary(),

@@ -1,0 +1,242 @@
+"""Rows whose cells have types: sheets of workbooks, and what a query selects. A cell becomes the text that it shows.
+
+A whole number has no fraction (1.0 is "1"), a truth value is TRUE or FALSE, and a date is as ISO 8601 writes it. An
+empty cell is an empty text; so is one with an error such as #N/A, and a formula that no program has computed yet.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+from urllib.parse import quote
+from weakref import finalize
+
+from dppl._optional import how_to_install, optional
+from dppl.errors import InputError, MissingExtra, ParameterError
+from dppl.io._places import is_url
+from dppl.io.labels import converting, listed
+from dppl.io.records import TEXTS, Columns, Record, TextRows, resolve_columns
+
+WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+DATABASES = {".duckdb": "duckdb", ".sqlite": "sqlite", ".sqlite3": "sqlite", ".db": "sqlite"}
+_AT_ONCE = 1024  # rows that are fetched
+_ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
+
+
+def as_text(cell: Any) -> str:
+    """Return the text that a cell shows."""
+    if cell is None or cell != cell:
+        return ""
+    if isinstance(cell, bool):
+        return "TRUE" if cell else "FALSE"
+    if isinstance(cell, float | Decimal):
+        return str(int(cell)) if math.isfinite(cell) and cell == int(cell) else str(cell)
+    if isinstance(cell, datetime.datetime):
+        return cell.isoformat(" ")
+    if isinstance(cell, bytes | bytearray | memoryview):
+        # What is no UTF-8 stays known as such, and the record is skipped.
+        return bytes(cell).decode("utf-8", "surrogateescape")
+    return str(cell)
+
+
+class SheetTexts(TextRows):
+    """Texts in a column of a sheet, whose first row that is not blank names the columns; hidden rows count, too."""
+
+    def __init__(self, path: Path, columns: Columns, sheet: str | None) -> None:
+        self._sheet = _open_sheet(path, sheet)
+        _, self._names = next(_filled(self._sheet))
+        resolved = resolve_columns(columns, self._names, path, TEXTS, secret=True)
+        super().__init__(resolved, kind="excel", **({} if sheet is None else {"sheet": sheet}))
+
+    def __iter__(self) -> Iterator[Record]:
+        places, rows = self._places(self._names), _filled(self._sheet)
+        header, _ = next(rows)
+        for place, row in rows:
+            yield self._record(place - header, {role: row[column] for role, column in places.items()})
+
+
+def read_sheet(path: Path, sheet: str | None) -> Iterator[list[str]]:
+    """Yield the rows of a sheet that are not blank, as texts."""
+    for _, row in _filled(_open_sheet(path, sheet)):
+        yield row
+
+
+def _open_sheet(path: Path, sheet: str | None) -> Any:
+    """Open a sheet of a workbook that holds something, by default the first that is not hidden."""
+    calamine = optional("python_calamine", "python-calamine", "excel")
+    with converting(f"{path} must be a workbook that can be read", "save it again, without a password"):
+        book = calamine.load_workbook(path)
+        shown = [one.name for one in book.sheets_metadata if one.visible == calamine.SheetVisibleEnum.Visible]
+        name = shown[0] if sheet is None else sheet
+        opened = book.get_sheet_by_name(name) if name in book.sheet_names else None
+    if opened is None:
+        there = f"got {sheet!r}; there are {listed(book.sheet_names)}"
+        raise InputError(f"must be a sheet of {path}; {there}.", parameter="sheet")
+    if next(_filled(opened), None) is None:
+        raise InputError(f"sheet {name!r} of {path} is empty; its first row must name the columns.")
+    return opened
+
+
+def _filled(sheet: Any) -> Iterator[tuple[int, list[str]]]:
+    """Yield place and texts of the rows that are not blank, as a blank line of a CSV file is none either."""
+    for place, row in enumerate(sheet.iter_rows()):
+        texts = [as_text(cell) for cell in row]
+        if any(texts):
+            yield place, texts
+
+
+class QueryTexts(TextRows):
+    """Texts in a column of what a query selects. It is asked once: the rows are kept in a file without a name.
+
+    Whoever reads them twice gets the same ones in the same order, whatever happens in the database meanwhile.
+    """
+
+    def __init__(self, sql: str, database: str, columns: Columns) -> None:
+        if columns.id is None and not _ORDERED.search(sql):
+            raise ParameterError(
+                "must say in which order the rows come, so that an interrupted run can continue: add ORDER BY, or name "
+                "a column of ids.",
+                parameter="sql",
+            )
+        rows = select(sql, database)
+        names = next(rows)
+        resolved = resolve_columns(columns, names, Path("the query"), TEXTS)
+        # Neither the database, whose URL may hold a password, nor the query, which may hold a value, is kept.
+        super().__init__(resolved, kind="sql", query=sha256(sql.encode()).hexdigest())
+        places = self._places(names)
+        self._file = TemporaryFile()  # noqa: SIM115, because it is open as long as the source is
+        finalize(self, self._file.close)
+        for row in rows:
+            self._file.write(json.dumps({role: row[column] for role, column in places.items()}).encode() + b"\n")
+
+    def __iter__(self) -> Iterator[Record]:
+        number = place = 0
+        while True:
+            self._file.seek(place)  # two may read at the same time
+            if not (line := self._file.readline()):
+                return
+            number, place = number + 1, place + len(line)
+            yield self._record(number, json.loads(line))
+
+
+def open_sql(sql: str, database: str, *, columns: Columns | None = None) -> TextRows:
+    """Open what a query selects as a source of texts.
+
+    Parameters
+    ----------
+    sql : str
+        A query, such as ``"select text, label from notes order by id"``. It must name an order, or `columns` an id.
+        Whatever it would change is rolled back.
+    database : str
+        A file that ends in ``.duckdb``, ``.sqlite``, ``.sqlite3`` or ``.db``, or a URL of SQLAlchemy, such as
+        ``"postgresql://user:password@host/name"``. It is in no message, and in no file that is written.
+    columns : Columns, default=None
+        Names of columns other than the usual ones.
+
+    Returns
+    -------
+    Source
+        Its labels and ids are texts, as `dppl.io` reads them from a workbook.
+
+    Raises
+    ------
+    InputError
+        If the database cannot be read, or does not answer the query. The message quotes neither.
+    ParameterError
+        If the query names no order and `columns` no id.
+    MissingExtra
+        If a database needs a package that is not installed.
+
+    Notes
+    -----
+    **Privacy.** Nothing is released here. The query is asked once, and its rows stay in a temporary file without a
+    name as long as the source is used. Whether a record is skipped depends on that record alone, if the query says so:
+    one with LIMIT, DISTINCT or a window chooses a record by looking at others.
+    """
+    return QueryTexts(sql, database, columns or Columns())
+
+
+def place_of(database: str) -> Path:
+    """Return the file of a database, or a name for it that messages may show."""
+    kind, path = _parsed(database)
+    return Path("the database" if kind is None else path)
+
+
+def select(sql: str, database: str) -> Iterator[list[str]]:
+    """Yield the names of the columns that a query selects, then its rows as texts; no error quotes the database's."""
+    shown = place_of(database)
+    rows = _answers(sql, database)
+    while True:
+        failure = ""
+        try:
+            row = next(rows, None)
+        except (InputError, MissingExtra, FileNotFoundError):
+            raise
+        except Exception as error:  # its text may quote the password, the query or a value
+            failure = type(error).__name__
+        # Raised out of the handler, so that nothing of the error stays attached.
+        if failure:
+            raise InputError(
+                f"must be a query that {shown} answers with rows; got {failure}. Try both in a client of the database.",
+                parameter="sql",
+            )
+        if row is None:
+            return
+        yield [as_text(cell) for cell in row]
+
+
+def _answers(sql: str, database: str) -> Iterator[Any]:
+    """Yield what a database answers: names of columns, then rows. Nothing is committed."""
+    kind, path = _parsed(database)
+    if kind is not None and path != ":memory:" and not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}.")  # both would make one
+    if kind == "duckdb":
+        duckdb = optional("duckdb", "duckdb", "duckdb")
+        with duckdb.connect(path, read_only=path != ":memory:") as connection:
+            cursor = connection.execute(sql)
+            yield [column[0] for column in cursor.description]
+            while rows := cursor.fetchmany(_AT_ONCE):
+                yield from rows
+        return
+    import sqlalchemy as sa  # here, because it takes long to import
+
+    url = sa.make_url(database if kind is None else f"sqlite:///file:{quote(path)}?mode=ro&uri=true")
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    try:
+        engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True)
+    except ModuleNotFoundError:
+        engine = None
+    if engine is None:
+        hint = f"for PostgreSQL {how_to_install('postgresql')}"
+        raise MissingExtra(
+            f"{url.drivername}:// needs a package that SQLAlchemy names as its driver; install it, {hint}"
+        )
+    with engine.connect() as connection:
+        # Without parameters "%" and ":" mean what they mean to the database.
+        answer = connection.execution_options(stream_results=True, no_parameters=True).exec_driver_sql(sql)
+        yield list(answer.keys())
+        for rows in answer.partitions(_AT_ONCE):
+            yield from rows
+
+
+def _parsed(database: str) -> tuple[str | None, str]:
+    """Return the kind and path of a database that is a file, or None and its URL."""
+    scheme, _, rest = database.partition(":///")
+    if scheme in ("duckdb", "sqlite"):
+        return scheme, rest.partition("?")[0]
+    if is_url(database):
+        return None, database
+    if kind := DATABASES.get(Path(database).suffix.lower()):
+        return kind, database
+    raise ParameterError(
+        f"must be a URL of SQLAlchemy, or a file that ends in {', '.join(DATABASES)}.", parameter="database"
+    )
