@@ -15,13 +15,13 @@ BUDGET = {
     "evaluation": 2111,
     "export": 649,
     "finetune": 1738,
-    "io": 3347,
+    "io": 3716,
     "kernel": 6948,
     "lab": 4779,
     "planning": 468,
     "prototypes": 1292,
     "serve": 858,
-    "statement": 1082,
+    "statement": 1084,
     "training": 803,
 }
 

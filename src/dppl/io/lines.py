@@ -207,7 +207,7 @@ class _CsvLines:
         """Forget the row that was read; return what is wrong with it."""
         row, length, after = self._row, self._length, self._lines - 1
         self._row, self._length, self._lines = io.StringIO(newline=""), 0, 0
-        # For its owner: what may be records of their own is lost with this one.
+        # For the owner: these lines may be records, which are lost with this one.
         taken = f", and it takes in {after} line{'s' * (after > 1)} after it" if after else ""
         if self._open:
             return f"its row opens a quote that never closes{taken}"

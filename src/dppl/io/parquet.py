@@ -153,7 +153,7 @@ def is_partitioned(path: Path) -> bool:
 
 
 def keyed_files(path: Path) -> list[KeyedFile]:
-    """Return a Parquet file, or those of a folder, each with the keys of the folders that it lies in."""
+    """Return a Parquet file, or the files of a folder, each with the keys of the folders that it lies in."""
     root = open_place(path)
     if not is_partitioned(path):
         return [(file, {}) for file in (root.files(".parquet") if path.is_dir() else [root])]
