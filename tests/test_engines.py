@@ -240,15 +240,15 @@ def quoting(_):
 
 def test_a_task_hands_out_no_word_of_another_library():
     failure = _outcome(dppl.__version__, quoting, None)
-    assert str(failure.error()) == "a task stopped with ValueError."
+    assert str(failure) == "a task stopped with ValueError."
     assert _outcome(dppl.__version__, abs, -3) == 3
 
 
 def test_a_task_without_its_files_says_where_they_must_be():
     failure = _outcome(dppl.__version__, os.stat, "/nowhere/Aal")
-    assert isinstance(failure.error(), InputError)
-    assert "all machines need them at the same paths" in str(failure.error())
-    assert "Aal" not in str(failure.error())
+    assert isinstance(failure, InputError)
+    assert "all machines need them at the same paths" in str(failure)
+    assert "Aal" not in str(failure)
 
 
 @dataclass(frozen=True)

@@ -123,8 +123,8 @@ class RayEngine:
                     return
                 (done, *_), _ = ray.wait(list(running), num_returns=1)
                 outcome = ray.get(done)
-            if isinstance(outcome, _Failure):
-                raise outcome.error()
+            if isinstance(outcome, DpplError):
+                raise outcome
             yield running.pop(done), outcome
             del done, outcome  # lets the store forget it
 
@@ -161,35 +161,25 @@ def engine_of(where: str) -> Engine:
     return RayEngine(None if where == "ray" else where)
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """An exception of dppl on its way to the driver: its own words, which quote no record, and nothing else."""
-
-    kind: type[DpplError]
-    text: str
-    parameter: str | None = None
-    suggestion: str | None = None
-
-    def error(self) -> DpplError:
-        return self.kind(self.text, parameter=self.parameter, suggestion=self.suggestion)
-
-
 def _outcome(version: str, function: Callable[[Any], Any], item: Any) -> Any:
-    """Run in a task: return the value, or the failure; whatever else is raised may quote a record, and stays here."""
+    """Run in a task: return the value, or a new exception of dppl; whatever else is raised may quote a record."""
     if version != __version__:
-        return _Failure(EngineError, "the machines of a cluster must all have one version of dppl; they differ.")
+        return EngineError("the machines of a cluster must all have one version of dppl; they differ.")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return function(item)
     except DpplError as error:
+        # Its own words, which quote no record, and neither traceback nor cause.
         kind = next(kind for kind in type(error).__mro__ if kind.__module__ == DpplError.__module__)
-        return _Failure(kind, error.text, error.parameter, error.suggestion)
+        failure = kind(str(error))
+        failure.text, failure.parameter, failure.suggestion = error.text, error.parameter, error.suggestion
+        return failure
     except OSError as error:
         why = type(error).__name__
-        return _Failure(InputError, f"a task cannot read its files ({why}); all machines need them at the same paths.")
+        return InputError(f"a task cannot read its files ({why}); all machines need them at the same paths.")
     except Exception as error:
-        return _Failure(EngineError, f"a task stopped with {type(error).__name__}.")
+        return EngineError(f"a task stopped with {type(error).__name__}.")
 
 
 @contextmanager

@@ -15,11 +15,11 @@ Results are rounded down. A bound of 0 says nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
 from scipy.special import betaincinv, log_ndtr, ndtr, ndtri
 
 from dppl import _validate
@@ -36,7 +36,6 @@ CAUTION = 1e-3
 _ORDERS = 1 + np.geomspace(1e-3, 1e3, 61)
 # The special functions of SciPy err by far less than this, relatively.
 _ROUND_DOWN = 1 - 1e-9
-_BISECTIONS = 60
 
 
 def lower_bound(
@@ -82,12 +81,17 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
     if mu <= 0:
         return 0.0
 
-    def exceeded(epsilon: float) -> bool:
+    def excess(epsilon: float) -> float:
         # Theorem 8 with D = mu: delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu).
         left, right = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
-        return float(ndtr(left)) - math.exp(epsilon + float(log_ndtr(right))) > delta
+        return float(ndtr(left)) - math.exp(epsilon + float(log_ndtr(right))) - delta
 
-    return _largest(exceeded)
+    if excess(0.0) <= 0:
+        return 0.0
+    high = 1.0
+    while excess(high) > 0:
+        high *= 2
+    return float(brentq(excess, 0.0, high, xtol=1e-300)) * _ROUND_DOWN
 
 
 def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[Float, Float]:
@@ -145,16 +149,3 @@ def _rates(inside: Float, outside: Float, thresholds: Float, error: float) -> tu
     p, _ = clopper_pearson(counts(inside), len(inside), error)
     _, q = clopper_pearson(counts(outside), len(outside), error)
     return p, q
-
-
-def _largest(holds: Callable[[float], bool]) -> float:
-    """Return a number below, and within float accuracy of, the place where `holds` turns false; 0 if it never holds."""
-    if not holds(0.0):
-        return 0.0
-    low, high = 0.0, 1.0
-    while holds(high):
-        low, high = high, 2 * high
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low * _ROUND_DOWN

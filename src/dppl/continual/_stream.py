@@ -11,12 +11,11 @@ import os
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dppl import _validate
 from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
 
 Tasks: TypeAlias = Literal["disjoint", "overlapping"]
-TASKS: tuple[Tasks, ...] = get_args(Tasks)
 _BOUNDARIES = "the boundaries of the tasks and the classes that each may hold"
 _UNPAID = "the account of the ledger: some tasks were charged to one, and others were not"
 _PRIVATE_BOUNDARIES = "boundaries of tasks that depend on private records, such as their number"
@@ -184,11 +182,6 @@ class ContinualClassifier(EmbeddingClassifier):
 
     def _of_tasks(self, guarantee: Guarantee, n_tasks: int) -> Guarantee:
         return of_tasks(guarantee, n_tasks, self.tasks)
-
-    def check_parameters(self) -> None:
-        """Check parameters and budget against each other."""
-        super().check_parameters()
-        _validate.one_of(TASKS, tasks=self.tasks)
 
     @property
     def _task_budget(self) -> Budget | None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import field, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
 from dppl.continual._stream import NEVER, ContinualClassifier
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
@@ -31,7 +30,6 @@ _HEADS: dict[Head, tuple[type[EmbeddingClassifier], tuple[str, ...]]] = {
     "softmax": (SoftmaxPrototypes, ()),
 }
 Scores: TypeAlias = Literal["normalised", "largest"]
-SCORES: tuple[Scores, ...] = get_args(Scores)
 # What turns normalised scores into logits.
 _SHARPNESS = 1.5
 
@@ -96,8 +94,6 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        _validate.one_of(get_args(Head), head=self.head)
-        _validate.one_of(SCORES, scores=self.scores)
         options, known = self.head_options, _HEADS[self.head][1]
         if options is not None and not (isinstance(options, dict) and set(options) <= set(known)):
             takes = f"a dictionary with some of {', '.join(known)}" if known else "None"

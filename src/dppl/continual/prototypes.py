@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 from dataclasses import field
-from typing import Any, Literal, Self, TypeAlias, get_args
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
 from dppl.continual._stream import NEVER, ContinualClassifier, Tasks
 from dppl.continual._sums import ReleasedSums, evidence_of
 from dppl.errors import ParameterError
-from dppl.estimators.parameters import LatticeParameter, parameters
+from dppl.estimators.parameters import Count, LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement, factors
 from dppl.kernel.factors import Factor
@@ -24,9 +23,7 @@ from dppl.kernel.streams import recover as recover  # a stub names modules of it
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
 Rule: TypeAlias = Literal["weighted", "sum"]
-RULES: tuple[Rule, ...] = get_args(Rule)
 Noise: TypeAlias = Literal["independent", "tree", "toeplitz"]
-NOISES: tuple[Noise, ...] = get_args(Noise)
 _STATE = (
     "the private state of the stream, a file with true sums of earlier tasks: who may read it, that it is deleted when "
     "the stream ends, and that the stream never goes on twice, from copies of it"
@@ -103,7 +100,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
 
     tasks: Tasks = "disjoint"
     noise: Noise = "independent"
-    max_tasks: int | None = None
+    max_tasks: Count | None = None
     accumulate: Rule | None = None
 
     def _opened(self, state: str | os.PathLike[str] | None, earlier: Self | None) -> AbstractContextManager[Any]:
@@ -125,9 +122,6 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        _validate.one_of(NOISES, noise=self.noise)
-        if self.accumulate is not None:
-            _validate.one_of(RULES, accumulate=self.accumulate)
         if self.noise == "independent":
             if self.max_tasks is not None:
                 raise ParameterError("is for correlated noise; leave it out.", parameter="max_tasks")
@@ -137,7 +131,6 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
                 f"must be a public bound on the number of tasks, which noise={self.noise!r} is made for; got None.",
                 parameter="max_tasks",
             )
-        _validate.positive_integer(max_tasks=self.max_tasks)
         if self.max_tasks > factors.MOST_TASKS:
             raise ParameterError(f"must be at most {factors.MOST_TASKS}; got {self.max_tasks}.", parameter="max_tasks")
         if self.tasks == "overlapping":

@@ -19,7 +19,7 @@ from sklearn.utils.validation import validate_data
 from dppl import _validate
 from dppl._metadata import ENCODER, columns_of, stated
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
-from dppl.estimators.parameters import GROUPS, ROTATION, LatticeOptions, parameters, with_options
+from dppl.estimators.parameters import GROUPS, ROTATION, LatticeOptions, check_values, parameters, with_options
 from dppl.estimators.plan import Plan, Setting, Task
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.released import ReleasedClassifier
@@ -299,9 +299,7 @@ class EmbeddingClassifier(ReleasedClassifier):
             what = f"{self.budget} lets nothing be released, so {type(self).__name__} has nothing to fit"
             raise BudgetError(f"{what}; SoftmaxPrototypes makes a model of public examples alone of it.")
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
-        _validate.one_of((*reading.UNKNOWN_LABELS, "strict"), unknown_labels=self.unknown_labels)
-        if self.max_classes_per_person is not None:
-            _validate.positive_integer(max_classes_per_person=self.max_classes_per_person)
+        check_values(self)
         for name, kind in (("public", PublicData), ("lattice", LatticeOptions)):
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):

@@ -5,11 +5,21 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, dataclass_transform
+from functools import cache
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, dataclass_transform, get_args, get_origin
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from dppl import _validate
+
+# What `check_values` holds the value of a parameter to that is annotated with it.
+Count: TypeAlias = Annotated[int, _validate.positive_integer]
+Positive: TypeAlias = Annotated[float, _validate.positive]
+Share: TypeAlias = Annotated[float, _validate.open_unit]
+Probability: TypeAlias = Annotated[float, _validate.probability]
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -42,6 +52,32 @@ def parameters(kind: Kind) -> Kind:
     others = [one for one in sections if one.partition("\n")[0] not in _HEADINGS]
     kind.__doc__ = "\n\n".join([text, *merged, *others])
     return kind
+
+
+def check_values(estimator: Any) -> None:
+    """Hold each parameter to its annotation: to the rule of its numbers, and to its literal texts."""
+    for name, hint in _hints(estimator.__class__).items():
+        value = getattr(estimator, name)
+        kinds = (hint,) if get_origin(hint) in (Annotated, Literal) else get_args(hint)
+        rules = [kind.__metadata__[0] for kind in kinds if get_origin(kind) is Annotated]
+        texts = [text for kind in kinds if get_origin(kind) is Literal for text in get_args(kind)]
+        if value is None and type(None) in kinds:
+            continue
+        # Of a parameter that may be something else as well, only a text has to be one of these.
+        if texts and (isinstance(value, str) or all(get_origin(kind) is Literal for kind in kinds)):
+            _validate.one_of(texts, **{name: value})
+        elif rules:
+            rules[0](**{name: value})
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """Return the annotations of a class's parameters."""
+    hints: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        with suppress(NameError):  # of what only a type checker imports
+            hints |= inspect.get_annotations(base, eval_str=True)
+    return {name: hints[name] for name in inspect.signature(kind).parameters if name in hints}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -108,7 +144,7 @@ class PersonsParameter:
         there: class sums by the square root of the number, selections by the number.
     """
 
-    max_classes_per_person: int | None = None
+    max_classes_per_person: Count | None = None
 
 
 # Parameters that are groups of options, which ``name__option`` sets one by one.

@@ -7,18 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import wraps
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from dppl import _validate
 from dppl._progress import hidden
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import EmbeddingClassifier, as_json, charge, charged, forget, public_facts
-from dppl.estimators.parameters import parameters, with_options
+from dppl.estimators.parameters import Share, check_values, parameters, with_options
 from dppl.estimators.released import Reported
 from dppl.kernel import reading
 from dppl.kernel.lattice.stream import one_thread_each
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
 
 Scoring: TypeAlias = Literal["accuracy", "balanced"]
-SCORINGS: tuple[Scoring, ...] = get_args(Scoring)
 _FIXED = ("budget", "classes", "adjacency", "unknown_labels", "max_classes_per_person", "random_state")
 
 
@@ -124,7 +122,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
     estimator: EmbeddingClassifier = field(kw_only=False)
     parameters: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]] = field(kw_only=False)
     mean_runs: int = 10
-    validation_share: float = 0.2
+    validation_share: Share = 0.2
     scoring: Scoring = "accuracy"
     random_state: int | None = None
 
@@ -232,8 +230,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             if name not in known or name in _FIXED:
                 what = f"parameters may name parameters of {type(self.estimator).__name__} but {', '.join(_FIXED)}"
                 raise ParameterError(f"{what}; got {name!r}.")
-        _validate.open_unit(validation_share=self.validation_share)
-        _validate.one_of(SCORINGS, scoring=self.scoring)
+        check_values(self)
         return budget, candidates
 
     def _guarantee(self, inner: list[Guarantee], budget: ApproxDP, rho: float, scoring: Calibrated) -> Guarantee:

@@ -15,10 +15,10 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import InputError, ModelFileError, ParameterError
-from dppl.estimators.parameters import parameters
+from dppl.estimators.base import forget
+from dppl.estimators.parameters import Probability, check_values, parameters
 from dppl.estimators.released import Reported
 from dppl.finetune import model_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs, logits_of
@@ -100,11 +100,6 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         best = self.decision_function(X).argmax(axis=1)
         return np.asarray(self.classes_[best])
 
-    def _forget(self) -> None:
-        """Drop what an earlier fit left."""
-        for name in [name for name in vars(self) if name.endswith("_") or name == "_stream"]:
-            delattr(self, name)
-
 
 @parameters
 class SparseFinetuner(Reported, NetworkClassifier):
@@ -162,7 +157,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
     train: Collection[Part] | Selection = PARTS
     sparsity: float = 0.01
     head: str | None = None
-    sampling_rate: float | None = None
+    sampling_rate: Probability | None = None
     recipe: Recipe = Recipe()
 
     def fit(
@@ -205,7 +200,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
             If a parameter breaks its rule, the input does not fit, the budget or the ledger refuses, or another run
             overtakes this one from a copy of its checkpoint.
         """
-        self._forget()
+        forget(self)
         classes = reading.public_classes(self.classes)
         records = PrivateRecords(X, y, classes, self.unknown_labels)
         training = self._training(records.shape, integral=records.integral, ledger=ledger)
@@ -344,8 +339,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
         # A budget or a ledger that cannot account for samples asks for the full batch.
         usual = _RATE if isinstance(budget, ApproxDP) and ledger is None else 1.0
         rate = usual if self.sampling_rate is None else self.sampling_rate
-        _validate.probability(sampling_rate=rate)
-        _validate.one_of((*reading.UNKNOWN_LABELS, "strict"), unknown_labels=self.unknown_labels)
+        check_values(self)
         classes = reading.public_classes(self.classes)
         module, selection = self._selected(len(classes))
         training = Training(

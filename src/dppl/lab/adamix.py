@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.parameters import parameters
+from dppl.estimators.parameters import Count, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.queries import NumberOfRecords, SoftmaxGradients
@@ -70,7 +70,7 @@ class AdaMix(GradientClassifier):
     """
 
     clip_quantile: float = 0.9
-    n_components: int | str | None = None
+    n_components: Count | Literal["all"] | None = None
     public_weight: float = field(default=10.0, init=False)  # how many records an example counts for
 
     starts_from_examples = True
@@ -81,10 +81,6 @@ class AdaMix(GradientClassifier):
         super().check_parameters()
         if not 0 <= self.clip_quantile <= 1:
             raise ParameterError(f"clip_quantile must lie between 0 and 1; got {self.clip_quantile!r}.")
-        if isinstance(self.n_components, str):
-            _validate.one_of(("all",), n_components=self.n_components)
-        elif self.n_components is not None:
-            _validate.positive_integer(n_components=self.n_components)
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare a gradient for each step, and the number of records; nothing for a budget of 0."""

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from dppl import _validate
 from dppl._optional import optional
 from dppl.continual import _stream as stream
-from dppl.continual.ensemble import SCORES, Scores, combined_scores, normalised
+from dppl.continual.ensemble import Scores, combined_scores, normalised
 from dppl.errors import ParameterError, WeakBudgetWarning
-from dppl.estimators.parameters import parameters, same_value
+from dppl.estimators.base import forget
+from dppl.estimators.parameters import check_values, parameters, same_value
 from dppl.estimators.plan import seed_of
 from dppl.finetune import model_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs
@@ -27,6 +27,7 @@ from dppl.kernel import reading
 from dppl.kernel.lattice.stream import as_numpy
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.reading import UnknownLabels
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
@@ -93,6 +94,7 @@ class FilmEnsemble(NetworkClassifier):
     options: dict[str, Any] | None = None
     scores: Scores = "normalised"
     tasks: stream.Tasks = "disjoint"
+    unknown_labels: UnknownLabels = "error"
 
     def fit(self, X: Any, y: Any, **further: Any) -> Self:
         """Forget earlier tasks, and learn one.
@@ -102,7 +104,7 @@ class FilmEnsemble(NetworkClassifier):
         X, y, **further
             As in `partial_fit`.
         """
-        self._forget()
+        forget(self)
         return self.partial_fit(X, y, **further)
 
     def partial_fit(
@@ -135,9 +137,7 @@ class FilmEnsemble(NetworkClassifier):
         progress : callable, default=None
             Called with the number of steps of the task that are done.
         """
-        _validate.one_of(stream.TASKS, tasks=self.tasks)
-        _validate.one_of(SCORES, scores=self.scores)
-        _validate.one_of(("error", "ignore"), unknown_labels=self.unknown_labels)
+        check_values(self)
         n, seed = getattr(self, "n_tasks_", 0), self.random_state
         finetuner = self._finetuner(random_state=seed_of(seed, n) if n and seed is not None else seed)
         classes = reading.public_classes(self.classes)
@@ -165,7 +165,7 @@ class FilmEnsemble(NetworkClassifier):
             values, may = np.concatenate([self.values_, values]), np.concatenate([self.allowed_, may], axis=1)
             guarantee = stream.combined(self.guarantee_, guarantee, len(values))
         self.__dict__ |= {"values_": values, "allowed_": may, "n_tasks_": n + 1, "classes_": classes}
-        self.__dict__ |= {"guarantee_": guarantee, "_stream": public}
+        self.__dict__ |= {"guarantee_": guarantee, "_fitted_with": public}
         return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
@@ -194,8 +194,8 @@ class FilmEnsemble(NetworkClassifier):
             )
         public: dict[str, Any] = self.get_params(deep=False) | {"module": model_file.module_digest(self.module)}
         public |= {"shape": records.shape, "integral": records.integral, "random_state": None}
-        for name, value in public.items() if hasattr(self, "_stream") else ():
-            if not same_value(value, self._stream[name]):
+        for name, value in public.items() if hasattr(self, "_fitted_with") else ():
+            if not same_value(value, self._fitted_with[name]):
                 raise ParameterError(
                     f"{name} must stay what it was in the earlier tasks; set it back, or start again with fit."
                 )

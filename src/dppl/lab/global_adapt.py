@@ -7,10 +7,9 @@ from dataclasses import field
 
 import numpy as np
 
-from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import ParameterError
-from dppl.estimators.parameters import parameters
+from dppl.estimators.parameters import Positive, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.queries import LongResiduals, NumberOfRecords, SoftmaxGradients
@@ -60,13 +59,12 @@ class GlobalAdapt(GradientClassifier):
     """
 
     upper_bound: float | None = None
-    threshold: float = 1.0
+    threshold: Positive = 1.0
     upper_bound_rate: float = field(default=0.1, init=False)  # η
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        _validate.positive(threshold=self.threshold)
         if self.upper_bound is not None and not _BOUNDS[0] <= self.upper_bound <= _BOUNDS[1]:
             raise ParameterError(f"upper_bound must lie between 0.001 and sqrt(2); got {self.upper_bound!r}.")
 

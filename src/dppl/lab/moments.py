@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
 from dppl._progress import steps
 from dppl.estimators import Classifier
-from dppl.estimators.parameters import LatticeParameter, parameters
+from dppl.estimators.parameters import Count, LatticeParameter, Positive, Share, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.stream import in_order
@@ -40,13 +39,7 @@ class Moments(Classifier):
         records are fitted.
     """
 
-    ridge: float | None = None
-
-    def check_parameters(self) -> None:
-        """Check parameters and budget against each other."""
-        super().check_parameters()
-        if self.ridge is not None:
-            _validate.positive(ridge=self.ridge)
+    ridge: Positive | None = None
 
     def _ridge(self, noise_std: float, setting: Setting) -> float:
         return noise_radius(noise_std, setting.lattice.dim) / 2 if self.ridge is None else float(self.ridge)
@@ -80,12 +73,7 @@ class LeastSquares(LatticeParameter, Moments):
     """
 
     class_grams: bool = False
-    alpha: float = 1.0
-
-    def check_parameters(self) -> None:
-        """Check parameters and budget against each other."""
-        super().check_parameters()
-        _validate.positive(alpha=self.alpha)
+    alpha: Positive = 1.0
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare class sums, a Gram matrix and, with `class_grams`, one of each class."""
@@ -121,18 +109,11 @@ class LeastSquares(LatticeParameter, Moments):
 class _Steps(Moments):
     """Softmax regression by noisy gradients, each times the inverse of a noisy matrix; subclasses say of which."""
 
-    steps: int
-    learning_rate: float
-    share: float
+    steps: Count
+    learning_rate: Positive
+    share: Share
     # name and query of what is inverted, and whether every step asks for it
     _INVERTED: ClassVar[tuple[str, type[GramMatrix | SoftmaxCurvatures], bool]]
-
-    def check_parameters(self) -> None:
-        """Check parameters and budget against each other."""
-        super().check_parameters()
-        _validate.positive_integer(steps=self.steps)
-        _validate.positive(learning_rate=self.learning_rate)
-        _validate.open_unit(share=self.share)
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare a gradient for each step, and what is inverted."""
@@ -186,9 +167,9 @@ class FeatureCovariance(_Steps):
     Not covered: choice of parameters by private data, timing, a changed label (two steps).
     """
 
-    steps: int = 10
-    learning_rate: float = 4.0
-    share: float = 0.2
+    steps: Count = 10
+    learning_rate: Positive = 4.0
+    share: Share = 0.2
 
     _INVERTED = "gram", GramMatrix, False
 
@@ -230,9 +211,9 @@ class Newton(_Steps):
     `n_features`. Not covered: choice of parameters by private data, timing, a changed label (two steps).
     """
 
-    steps: int = 3
-    learning_rate: float = 1.0
-    share: float = 0.5
+    steps: Count = 3
+    learning_rate: Positive = 1.0
+    share: Share = 0.5
 
     _INVERTED = "hessians", SoftmaxCurvatures, True
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import field, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit
-from dppl.estimators.parameters import parameters
+from dppl.estimators.parameters import Count, Share, parameters
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
@@ -103,21 +102,12 @@ class ProjectedPrototypes(EmbeddingClassifier):
     public_ids_: NDArray[np.object_] | None = field(init=False)
 
     head: Head = "mean"
-    share: float = 0.5
-    n_components: int | None = None
-    steps: int = 20
+    share: Share = 0.5
+    n_components: Count | None = None
+    steps: Count = 20
     learning_rate: float = field(default=0.2, init=False)  # the first step, in lengths of the first projection
 
     _RELEASED = "prototypes_"
-
-    def check_parameters(self) -> None:
-        """Check parameters and budget against each other."""
-        super().check_parameters()
-        _validate.one_of(get_args(Head), head=self.head)
-        _validate.open_unit(share=self.share)
-        _validate.positive_integer(steps=self.steps)
-        if self.n_components is not None:
-            _validate.positive_integer(n_components=self.n_components)
 
     @property
     def public_rows(self) -> Literal["unused", "required"]:  # type: ignore[override]

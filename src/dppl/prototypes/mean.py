@@ -8,7 +8,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.parameters import LatticeParameter, PersonsParameter, parameters
@@ -67,8 +66,6 @@ class MeanPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        if isinstance(self.coinpress, str):
-            _validate.one_of(COINPRESS_SPLITS, coinpress=self.coinpress)
         if self.coinpress is not None and self.adjacency != "replace-one":
             raise ParameterError(
                 f"divides by class sizes, which only adjacency='replace-one' treats as public; got {self.adjacency!r}.",

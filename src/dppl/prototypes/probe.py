@@ -9,11 +9,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import ParameterError
 from dppl.estimators import Classifier
-from dppl.estimators.parameters import parameters
+from dppl.estimators.parameters import Count, Positive, Probability, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.residuals import check_clip
@@ -38,19 +37,12 @@ class GradientClassifier(Classifier):
         `AdaMix`, if all are clipped as the first), and at most 4.
     """
 
-    steps: int = 40
-    learning_rate: float | None = None
+    steps: Count = 40
+    learning_rate: Positive | None = None
     momentum: float = field(default=0.9, init=False)  # share of the velocity that the next step keeps (Polyak 1964)
 
     # With the default step, the noise of all steps moves a logit by this standard deviation.
     _NOISE_OF_LOGIT: ClassVar[float] = 1.5
-
-    def check_parameters(self) -> None:
-        """Check parameters and budget against each other."""
-        super().check_parameters()
-        _validate.positive_integer(steps=self.steps)
-        if self.learning_rate is not None:
-            _validate.positive(learning_rate=self.learning_rate)
 
     def _step_size(self, n_records: float, noise_std: float) -> float:
         """Return the step along the mean gradient, from parameters and released values.
@@ -101,19 +93,15 @@ class LinearProbe(GradientClassifier):
     .. [3] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
     """
 
-    clip: float = 1.0
-    sampling_rate: float = 1.0
-    batch_size: float | None = None
+    clip: Positive = 1.0
+    sampling_rate: Probability = 1.0
+    batch_size: Positive | None = None
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        _validate.positive(clip=self.clip)
         check_clip(self.clip)
-        _validate.probability(sampling_rate=self.sampling_rate)
-        if self.batch_size is not None:
-            _validate.positive(batch_size=self.batch_size)
-        elif self.sampling_rate < 1:
+        if self.batch_size is None and self.sampling_rate < 1:
             raise ParameterError(
                 "is the expected size of a sample, which sampling_rate below 1 needs, since the number of records is "
                 "private; got None.",

@@ -8,11 +8,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit
-from dppl.estimators.parameters import LatticeParameter, PersonsParameter, parameters
+from dppl.estimators.parameters import Count, LatticeParameter, PersonsParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice, RowSource, take_rows
@@ -87,19 +86,15 @@ class PublicPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
     _RELEASED = "prototypes_"
     public_rows = "required"
 
-    n_prototypes: int = 1
+    n_prototypes: Count = 1
     clip: Literal["auto"] | tuple[float, float] = "auto"
     adjacency: Adjacency = "add-remove"
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        _validate.positive_integer(n_prototypes=self.n_prototypes)
-        if isinstance(self.clip, str):
-            _validate.one_of(("auto",), clip=self.clip)
-            return
-        low, high = self.clip if np.shape(self.clip) == (2,) else (1.0, 0.0)
-        if not 0 <= low < high <= 2:
+        clip = (0.0, 2.0) if isinstance(self.clip, str) else self.clip
+        if np.shape(clip) != (2,) or not 0 <= clip[0] < clip[1] <= 2:
             raise ParameterError(
                 f"must be 'auto' or (d_min, d_max) with 0 <= d_min < d_max <= 2; got {self.clip!r}.", parameter="clip"
             )

@@ -114,17 +114,19 @@ def draw(
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
         styles = line_styles(every)
         at_zero = {_at_zero(one.label) for one in every if on_budgets and one.private and 0 in one.values}
-        figure, axes = _axes(len(panels), [*styles, *at_zero])
+        figure, axes, entries_a_row = _axes(len(panels), x_label or _MU_LABEL, y_label, [*styles, *at_zero])
+        # A line that is in several panels has one entry in the legend.
+        entries: dict[str, Any] = {}
         for axis, (title, several) in zip(axes, panels, strict=True):
             for one in several:
                 _draw_line(axis, one, styles[one.label], summary, on_budgets)
             axis.set_title(title)
             # Budgets have their epsilons below; whole numbers are as they are.
-            if on_budgets:
+            if on_budgets or log_x:
                 axis.set_xscale("log")
+            if on_budgets:
                 _plain_ticks(axis.xaxis, lambda mu: f"{mu:,g}\n({epsilon_name(mu)})")
             elif log_x:
-                axis.set_xscale("log")
                 _plain_ticks(axis.xaxis)
             else:
                 axis.xaxis.set_major_locator(_ticker().MaxNLocator(integer=True))
@@ -133,7 +135,10 @@ def draw(
                 _plain_ticks(axis.yaxis)
             elif on_budgets:
                 axis.set_ylim(0, 1.02)
-        _label(figure, axes, x_label or _MU_LABEL, y_label)
+            handles, labels = axis.get_legend_handles_labels()
+            entries |= dict(zip(labels, handles, strict=True))
+        look = {"loc": "outside lower center", "frameon": False, "handlelength": 4.5}
+        figure.legend(entries.values(), entries.keys(), ncols=entries_a_row, **look)
         return figure
 
 
@@ -158,7 +163,7 @@ def _at_zero(label: str) -> str:
 def heat_maps(maps: Sequence[tuple[str, NDArray[np.float64]]]) -> Figure:
     """Draw accuracies on task i (columns) after task t (rows): a map of (title, matrix) each, NaN white."""
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
-        figure, axes = _axes(len(maps), [])
+        figure, axes, _ = _axes(len(maps), "tested on task", "after task")
         # One scale for all maps, so that they can be compared.
         low, high = (float(bound([bound(matrix) for _, matrix in maps])) for bound in (np.nanmin, np.nanmax))
         for axis, (title, matrix) in zip(axes, maps, strict=True):
@@ -175,7 +180,6 @@ def heat_maps(maps: Sequence[tuple[str, NDArray[np.float64]]]) -> Figure:
             for scale in (axis.xaxis, axis.yaxis):
                 scale.set_major_locator(_ticker().MaxNLocator(integer=True))
         figure.colorbar(image, ax=axes, label="test accuracy")
-        _label(figure, axes, "tested on task", "after task")
         return figure
 
 
@@ -213,43 +217,26 @@ def line_styles(every: Iterable[Line]) -> dict[str, Style]:
     return styles
 
 
-def _axes(n_panels: int, labels: Sequence[str]) -> tuple[Figure, list[Any]]:
+def _axes(n_panels: int, x_label: str, y_label: str, entries: Sequence[str] = ()) -> tuple[Figure, list[Any], int]:
+    """Return a figure with room for a legend of these entries below, its panels, and how many entries a row takes."""
     # Four panels a row; five look better as three and two.
     columns = min(n_panels, 4 if n_panels != 5 else 3)
     rows = math.ceil(n_panels / columns)
-    entry = _entry_width(labels)
+    # A letter is on average narrower than two thirds of the font size; a line and its gaps take seven and a half.
+    entry = _FONT_SIZE / 72 * (7.5 + 0.62 * max(map(len, entries), default=0))
     width = max(3.2 * columns, 4.8, entry)
-    height = 2.85 * rows + 0.7 + 0.18 * math.ceil(len(labels) / int(width / entry))
+    height = 2.85 * rows + 0.7 + 0.18 * math.ceil(len(entries) / int(width / entry))
     module = optional("matplotlib.figure", "Matplotlib", "lab")
     figure = module.Figure(figsize=(width, height), layout="constrained")
     axes = list(figure.subplots(rows, columns, sharey=True, squeeze=False).ravel())
     for empty in axes[n_panels:]:
         empty.remove()
-    return figure, axes[:n_panels]
-
-
-def _entry_width(labels: Iterable[str]) -> float:
-    """Bound the width of a legend's entry, in inches, by the longest label."""
-    # A letter is on average narrower than two thirds of the font size; a line and its gaps take seven and a half.
-    return _FONT_SIZE / 72 * (7.5 + 0.62 * max(map(len, labels), default=0))
-
-
-def _label(figure: Figure, axes: Sequence[Any], x_label: str, y_label: str) -> None:
-    """Name the outer axes, and put one legend for all panels below them."""
-    entries: dict[str, Any] = {}
-    for axis in axes:
-        place = axis.get_subplotspec()
-        if place.is_first_col():
-            axis.set_ylabel(y_label)
-        if place.rowspan.stop * place.get_gridspec().ncols + place.colspan.start >= len(axes):
-            axis.set_xlabel(x_label)
-        # A line that is in several panels has one entry in the legend.
-        for handle, text in zip(*axis.get_legend_handles_labels(), strict=True):
-            entries.setdefault(text, handle)
-    if entries:
-        columns = max(1, int(figure.get_figwidth() / _entry_width(entries)))
-        look = {"loc": "outside lower center", "frameon": False, "handlelength": 4.5}
-        figure.legend(entries.values(), entries.keys(), ncols=columns, **look)
+    axes = axes[:n_panels]
+    for left in axes[::columns]:
+        left.set_ylabel(y_label)
+    for lowest in axes[-columns:]:
+        lowest.set_xlabel(x_label)
+    return figure, axes, int(width / entry)
 
 
 def _ticker() -> Any:
