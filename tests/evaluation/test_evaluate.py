@@ -300,9 +300,10 @@ def test_with_hardly_any_noise_the_numbers_are_those_of_the_records():
     pairs = {(a, b): np.sum((y == a) & (predicted == b)) for a in names for b in names if a != b}
     assert pair.n.value == pytest.approx(max(pairs.values()), abs=1)
     assert pairs[pair.label, pair.predicted] == max(pairs.values())
-    middle = one.reliability[6]
+    middle = one.reliability[8]
     inside = (X.max(axis=1) >= 0.6) & (X.max(axis=1) < 0.7)
     assert (middle.low, middle.high) == (0.6, 0.7)
+    assert middle.right + middle.wrong == pytest.approx(inside.sum(), abs=1)
     assert middle.accuracy.value == pytest.approx(np.mean((predicted == y)[inside]), abs=5e-3)
 
 

@@ -195,8 +195,8 @@ def test_the_tables_by_hand():
     assert in_records(FalseAlarms(3)) == [1, 1, 1]
     assert in_records(Confusions(3)) == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
     assert in_records(BandOutcomes(3), bands=[0, 1, 0], weights=[1, 0.5, 0.25]) == [[1.25, 0], [1.25, 0.5]]
-    bins = np.zeros((2, 10))
-    np.add.at(bins, ([0, 1, 1, 0, 1], [4, 3, 2, 6, 9]), 1)
+    bins = np.zeros((2, 15))
+    np.add.at(bins, ([0, 1, 1, 0, 1], [6, 5, 4, 8, 14]), 1)
     assert in_records(ReliabilityBins()) == bins.tolist()
 
 

@@ -279,7 +279,7 @@ def test_no_files_import_each_other_in_a_circle():
 # rooms ids and tables alone: nothing that adds or draws.
 PRIVATE = {"records", "outcomes", "persons", "whole_persons", "mechanisms"}
 TAKEN = {"are_missing", "checked_ids", "classes_of_persons", "id_bytes", "ids_of_fit", "person_codes", "texts_apart"}
-TAKEN |= {"CONFIDENCE_BINS", "SCORE_EDGES", "TEMPERATURES", "Disagreements", "Guesses", "MostHits", "SignedHits"}
+TAKEN |= {"CONFIDENCES", "SCORE_EDGES", "TEMPERATURES", "Disagreements", "Guesses", "MostHits", "SignedHits"}
 TAKEN |= {"Part", "Parted", "once_each", "pieces", "private_data"}
 EXACT = {"class_sums", "gram_matrices", "weighted_sum", "SoftmaxGradient", "curvature_sums"}
 # Two files of queries stand outside the kernel: gradients of networks need torch, and projections are one research

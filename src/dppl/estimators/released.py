@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -35,6 +36,8 @@ Shares: TypeAlias = Literal["equal", "data"] | ArrayLike
 _ROWS = 8192
 # Positions that a message lists.
 _LISTED = 10
+# Why a row gets no label.
+UNSURE, FAR = "not sure", "none of these classes"
 _UNUSABLE = "X has rows without a direction (NaN, infinity, only zeros)"
 
 
@@ -150,17 +153,63 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         scores = self._scores(X, unusable)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
+    def predict(
+        self,
+        X: Any,
+        *,
+        min_confidence: float | None = None,
+        min_similarity: float | None = None,
+        unusable: Unusable = "error",
+    ) -> NDArray[Any]:
         """Predict the class of the largest score for each row; ties go to the first class.
 
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n, n_features), or table in parts
+        min_confidence : float, default=None
+            Least value of the largest of `predict_proba`, below which the label is None. `Evaluation.threshold` and
+            `public_threshold` of `dppl.evaluation` choose it.
+        min_similarity : float, default=None
+            Least `similarity`, below which the label is None: the row is of none of the classes.
         unusable : {"error", "empty"}, default="error"
-            As in `decision_function`; the empty label is None, in an array of objects.
+            As in `decision_function`; the empty label is None.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Of objects where a label may be None.
         """
-        codes = self._scores(X, unusable, _codes)
-        return labels_of(codes, self.classes_, codes < 0, unusable)
+        least = Least(min_confidence, min_similarity)
+        if least == Least():
+            codes = self._scores(X, unusable, _codes)
+            return labels_of(codes, self.classes_, codes < 0, unusable)
+        near = min_similarity is not None
+        codes = self._scores(X, unusable, partial(_sure_codes, least, self._sharpness()), similarity=near)
+        return labels_of(codes, self.classes_, codes < 0, "empty")
+
+    def similarity(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
+        """Return how near each row is to the nearest class: the largest cosine with a class's released vector.
+
+        Rows of no class are far from all of them; a quantile among public rows of none of the classes says how far
+        (docs/probabilities.md).
+
+        Parameters
+        ----------
+        X : array-like, torch tensor or table of shape (n, n_features), or table in parts
+        unusable : {"error", "empty"}, default="error"
+            As in `decision_function`.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            From -1 to 1.
+
+        Raises
+        ------
+        ParameterError
+            If the method has no vector for each class in the space of the rows, such as `ContinualEnsemble`.
+        """
+        return self._scores(X, unusable, _last, similarity=True)
 
     def predict_proba(self, X: Any, *, shares: Shares = "equal", unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the probability of each class for each row.
@@ -220,6 +269,18 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return scores of shape (n, n_classes) for mapped rows."""
 
+    def _directions(self) -> NDArray[np.float32]:
+        """Return the unit vectors of the classes, shape (n_classes or more, dim); mapped rows are near one of them."""
+        vectors = np.asarray(getattr(self, "coef_", getattr(self, "prototypes_", np.empty(0))), np.float64)
+        dim = self.lattice_.dim
+        # Of several vectors a class, coefficients belong to different heads, and prototypes are alike.
+        if vectors.shape[-1] != dim or (vectors.ndim != 2 and hasattr(self, "coef_")):
+            what = f"needs one vector a class in the space of the rows, which {type(self).__name__} does not have."
+            raise ParameterError(what, parameter="min_similarity")
+        vectors = vectors.reshape(-1, dim)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return (vectors / np.where(norms > 0, norms, 1.0)).astype(np.float32)
+
     def _sharpness(self) -> float:
         """Return what turns scores into logits, from released values and parameters; 1 for those that are logits."""
         return 1.0
@@ -249,23 +310,36 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
             return np.asarray(np.log(values))
 
     def _scores(
-        self, X: Any, unusable: Unusable = "error", made: Callable[[Any], NDArray[Any]] = np.asarray
+        self,
+        X: Any,
+        unusable: Unusable = "error",
+        made: Callable[[Any], NDArray[Any]] = np.asarray,
+        *,
+        similarity: bool = False,
     ) -> NDArray[Any]:
-        """Return what is made of the scores, of shape (n, n_classes): NaN for rows that cannot be used and may stay."""
+        """Return what is made of the scores, of shape (n, n_classes): NaN for rows that cannot be used and may stay.
+
+        With `similarity` a last column has the cosine with the nearest class.
+        """
         check_is_fitted(self, self._RELEASED)
+        directions = self._directions() if similarity else None
         _validate.one_of(reading.UNUSABLE, unusable=unusable)
         self._check_continues(X)
         if isinstance(X, Parted):
-            results = dict(X.engine.each(partial(_scores_of_part, self, made), X.parts))
+            results = dict(X.engine.each(partial(_scores_of_part, self, made, similarity), X.parts))
             result = np.concatenate([results[place] for place in range(len(results))])
         else:
-            blocks = [np.empty((0, len(self.classes_)))]
+            blocks = [np.empty((0, len(self.classes_) + similarity))]
             for block in iter_blocks(reading.as_rows(X), _ROWS):
                 features = self.lattice_.features(block)
-                blocks.append(np.where(features.any(axis=1, keepdims=True), self._class_scores(features), np.nan))
+                scores = self._class_scores(features)
+                if directions is not None:
+                    scores = np.column_stack([scores, (features @ directions.T).max(axis=1)])
+                blocks.append(np.where(features.any(axis=1, keepdims=True), scores, np.nan))
             result = made(np.concatenate(blocks))
         if unusable == "error":
-            refuse_unusable(result < 0 if result.ndim == 1 else np.isnan(result[:, 0]), _UNUSABLE)
+            codes = np.issubdtype(result.dtype, np.integer)
+            refuse_unusable(result == -1 if codes else np.isnan(result.reshape(len(result), -1)[:, 0]), _UNUSABLE)
         return result
 
     def _check_continues(self, X: Any) -> None:
@@ -286,8 +360,48 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         return tags
 
 
-def _scores_of_part(model: ReleasedClassifier, made: Callable[[Any], NDArray[Any]], part: Part) -> NDArray[Any]:
-    return model._scores(part.read()[0], "empty", made)
+@dataclass(frozen=True, slots=True)
+class Least:
+    """Public numbers below which a model gives no label: the largest probability, and the cosine with any class."""
+
+    min_confidence: float | None = None
+    min_similarity: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_confidence is not None:
+            _validate.probability(min_confidence=self.min_confidence)
+        if self.min_similarity is not None:
+            _validate.cosine(min_similarity=self.min_similarity)
+
+    def reasons(self, confidence: NDArray[Any], similarity: NDArray[Any] | None) -> NDArray[Any]:
+        """Return for each row why it gets no label, or None; a row that is far from all classes is not unsure."""
+        reasons = np.full(len(confidence), None, object)
+        if self.min_confidence is not None:
+            reasons[~(confidence >= self.min_confidence)] = UNSURE
+        if self.min_similarity is not None:
+            assert similarity is not None
+            reasons[~(similarity >= self.min_similarity)] = FAR
+        return reasons
+
+
+def _scores_of_part(
+    model: ReleasedClassifier, made: Callable[[Any], NDArray[Any]], similarity: bool, part: Part
+) -> NDArray[Any]:
+    return model._scores(part.read()[0], "empty", made, similarity=similarity)
+
+
+def _last(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    return scores[:, -1]
+
+
+def _sure_codes(least: Least, sharpness: float, scores: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Return the position of the class of each row, -1 where it cannot be used, and -2 where it gets no label."""
+    near = None if least.min_similarity is None else scores[:, -1]
+    scores = scores if near is None else scores[:, :-1]
+    confidence = _probabilities(sharpness, np.zeros(scores.shape[1]), scores).max(axis=1, initial=0.0)
+    codes = _codes(scores)
+    codes[(codes >= 0) & (least.reasons(confidence, near) != None)] = -2  # noqa: E711  # elementwise
+    return codes
 
 
 def _codes(scores: NDArray[np.float64]) -> NDArray[np.int32]:

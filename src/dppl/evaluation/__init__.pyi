@@ -2,6 +2,7 @@ from .comparing import Choice as Choice
 from .comparing import Comparison as Comparison
 from .comparing import choose as choose
 from .comparing import compare as compare
+from .evaluation import Abstention as Abstention
 from .evaluation import Confusion as Confusion
 from .evaluation import Estimate as Estimate
 from .evaluation import Evaluation as Evaluation
@@ -12,6 +13,7 @@ from .evaluation import OfLabels as OfLabels
 from .evaluation import Threshold as Threshold
 from .evaluation import Together as Together
 from .measuring import evaluate as evaluate
+from .measuring import public_threshold as public_threshold
 from .planning import EvaluationPlan as EvaluationPlan
 from .planning import plan_evaluation as plan_evaluation
 from .predicting import AlreadyPredicted as AlreadyPredicted

@@ -5,8 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from statistics import NormalDist
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dppl import _validate
+from dppl.errors import ParameterError
+from dppl.evaluation import intervals
+from dppl.kernel.outcomes import CONFIDENCES
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import PERSON
@@ -115,11 +123,66 @@ class Confusion:
 
 @dataclass(frozen=True, slots=True)
 class OfConfidence:
-    """The accuracy of the records whose confidence lies between two ends."""
+    """The records whose confidence lies between two ends: accuracy, and noisy numbers of right and wrong answers."""
 
     low: float
     high: float
     accuracy: Estimate
+    right: float
+    wrong: float
+    noise_std: float  # of each of both numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Abstention:
+    """From which confidence on a model should answer, so that few of its answers are wrong.
+
+    Parameters
+    ----------
+    min_confidence : float or None
+        For `predict`: 0 if all records may be answered, None if no confidence is known to be enough.
+    max_error : float
+        At most this share of the answers is wrong, ...
+    confidence : float
+        ... with this probability, over the choice of test records and the noise.
+    answered : Estimate
+        Share of records that are answered.
+    """
+
+    min_confidence: float | None
+    max_error: float
+    confidence: float
+    answered: Estimate
+
+    @classmethod
+    def of(cls, right: ArrayLike, wrong: ArrayLike, noise_std: float, max_error: float, confidence: float) -> Self:
+        """Choose by noisy numbers of right and wrong answers in each range of `CONFIDENCES`."""
+        _validate.open_unit(max_error=max_error, confidence=confidence)
+        h, m, v = np.asarray(right, np.float64), np.asarray(wrong, np.float64), noise_std**2
+        first = intervals.answered_from(h, m, v, max_error, confidence)
+        if first is None:
+            return cls(None, max_error, confidence, Estimate(0.0, 0.0, 0.0))
+        z, n = NormalDist().inv_cdf((1 + confidence) / 2), h + m
+        noise = 2 * v * (len(n) - first), 2 * v * first
+        share = intervals.ratio(n[first:].sum(), n[:first].sum(), *noise, z) if first else (1.0, 1.0, 1.0)
+        return cls(CONFIDENCES[first], max_error, confidence, Estimate(*map(float, share)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, JSON-ready."""
+        return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
+
+    def __str__(self) -> str:
+        error, sure = (f"{100 * share:.4g} %" for share in (self.max_error, self.confidence))
+        if self.min_confidence is None:
+            return (
+                f"no confidence is known to keep the error at {error}: the model is too often wrong, or the test has "
+                "too few records for its budget"
+            )
+        some = f"of the answers with a confidence of {self.min_confidence:g} or more"
+        return (
+            f"at most {error} {some if self.min_confidence else 'of all answers'} are wrong, with {sure} confidence; "
+            f"the model answers a share of {self.answered}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +313,27 @@ class Evaluation:
     def counted(self) -> str:
         """What the numbers count: records or persons."""
         return "persons" if self.unit == PERSON else "records"
+
+    def threshold(self, max_error: float = 0.05) -> Abstention:
+        """Return the least confidence at which at most `max_error` of the answers are wrong; it costs nothing more.
+
+        The bound holds with the confidence of this evaluation, for new records like those that were tested. Call it
+        for one error that was fixed before: the smallest of several is a choice by these records.
+
+        Parameters
+        ----------
+        max_error : float, default=0.05
+            Of the records, or persons, that are answered.
+
+        Raises
+        ------
+        ParameterError
+            If the evaluation did not ask for ``"reliability"``.
+        """
+        if self.reliability is None:
+            raise ParameterError("needs an evaluation whose parts hold 'reliability'.", parameter="max_error")
+        right, wrong = ([getattr(one, name) for one in self.reliability] for name in ("right", "wrong"))
+        return Abstention.of(right, wrong, self.reliability[0].noise_std, max_error, self.confidence)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, JSON-ready; `from_dict` reads it back."""

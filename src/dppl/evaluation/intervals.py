@@ -20,6 +20,8 @@ Interval: TypeAlias = tuple[Any, Any, Any]  # estimate, lower end, upper end
 
 # A size is known if it is so many standard errors.
 KNOWN = 3.0
+# Of the probability that too large an error passes: what may be spent on the noisy number of answers.
+_OF_NUMBER = 0.1
 # Known classes are in one band if their sizes differ by less than this factor; this many bands at most.
 _FACTOR, _MOST_BANDS = 3.0, 6
 
@@ -166,6 +168,49 @@ def auroc(histogram: Float, v: float, z: float) -> Interval:
     pairs, next_to = p * q, positive[1:] @ negative[:-1] - positive[:-1] @ negative[1:]
     half += min(float(pairs.sum()) / 2, abs(float(next_to)) / (n * m) / 6 + float(pairs @ pairs))
     return float(np.clip(a, 0, 1)), max(a - half, 0.0), min(a + half, 1.0)
+
+
+def answered_from(right: Float, wrong: Float, v: float, max_error: float, confidence: float) -> int | None:
+    """Return the lowest range of confidence from which on at most `max_error` of the answers are wrong, or None.
+
+    Thresholds are tested from the highest down, each at an equal share of 1 - `confidence`, to which one that passes
+    adds the level at which it passed: the fallback procedure (Wiens 2003, Pharm. Stat. 2), one of the graphs of
+    Angelopoulos et al. (2021, Learn then test, arXiv:2110.01052). However the tests depend on each other, one that
+    should not passes with probability 1 - `confidence` at most. No share goes to thresholds that would not pass without
+    a single wrong answer (Tarone 1990, Biometrics 46), which the number of answers shows.
+    """
+    answered, wrong = np.cumsum((right + wrong)[::-1]), np.cumsum(wrong[::-1])
+    noise = v * np.arange(1, len(wrong) + 1)
+    able = [keeps_error(0, n, noisy, max_error, 1 - confidence) for n, noisy in zip(answered, noise, strict=True)]
+    share, level, lowest = (1 - confidence) / max(sum(able), 1), 0.0, None
+    for place in np.flatnonzero(able).tolist():
+        level += share
+        if keeps_error(wrong[place], answered[place], noise[place], max_error, level):
+            lowest = len(wrong) - 1 - place
+        else:
+            level = 0.0
+    return lowest
+
+
+def keeps_error(wrong: float, answered: float, v: float, max_error: float, level: float) -> bool:
+    """Return whether noisy numbers show that fewer than `max_error` of answers are wrong, at a level of significance.
+
+    Of n answers, were the error as large, wrong - max_error·n would be a binomial less its mean, plus noise: exact, and
+    less likely to be as low the smaller n is. So n is raised by its noise, at a part of the level.
+    """
+    from scipy.stats import binom, norm  # here, because it is slow to import
+
+    of_number = _OF_NUMBER * level if v else 0.0
+    n = max(0, int(np.ceil(answered + (norm.isf(of_number) * np.sqrt(2 * v) if v else 0.0))))
+    below = wrong - max_error * answered
+    half = int(10 * np.sqrt(n * max_error * (1 - max_error))) + 10
+    possible = np.arange(max(0, int(n * max_error) - half), min(n, int(n * max_error) + half) + 1)
+    chance, excess = binom.pmf(possible, n, max_error), below - (possible - max_error * n)
+    # Noise of wrong answers counts 1 - max_error, and of right ones max_error.
+    spread = np.sqrt(v * ((1 - max_error) ** 2 + max_error**2))
+    likely = norm.cdf(excess / spread) if v else excess > -1e-6
+    beyond = 1 - chance.sum()
+    return bool(chance @ likely + beyond <= level - of_number)
 
 
 def gap(sums: Float, v: float, accuracy: float, n: float, v_n: float, z: float) -> Interval:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from dppl.estimators.base import charge, charged
 from dppl.estimators.plan import ROWS_MIX, of_persons
 from dppl.evaluation import intervals
 from dppl.evaluation.evaluation import (
+    Abstention,
     Confusion,
     Estimate,
     Evaluation,
@@ -32,7 +34,7 @@ from dppl.evaluation.evaluation import (
 from dppl.evaluation.predicting import Predictor, Predicts, Several, labels_and_ids, predictor_of, several_labels
 from dppl.kernel import outcomes
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
-from dppl.kernel.outcomes import CONFIDENCE_BINS, SCORE_EDGES, Outcomes, SeveralOutcomes
+from dppl.kernel.outcomes import CONFIDENCES, SCORE_EDGES, Outcomes, SeveralOutcomes
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.composition import total_mu
@@ -47,7 +49,7 @@ Float = NDArray[np.float64]
 # What may be asked besides accuracy, recall and balanced accuracy.
 PARTS = ("precision", "confusions", "calibration", "reliability", "curve")
 # Shares of mu². What is not asked for leaves its share to the others.
-SHARES = {"totals": 15, "classes": 40, "bands": 20, "alarms": 15, "calibration": 10, "reliability": 10}
+SHARES = {"totals": 15, "classes": 40, "bands": 20, "alarms": 15, "calibration": 10, "reliability": 40}
 # With few classes each is a band by itself, and two need no false alarms.
 _FEW, _CLASSES_OF_FEW, _HISTOGRAM, _CONFUSIONS = 4, 60, 35, 40
 # Where a record has several labels: whether all are right, and the outcomes of each label.
@@ -236,6 +238,47 @@ def evaluate(
     )
 
 
+def public_threshold(
+    model: Predicts, X: Any, y: Any, *, max_error: float = 0.05, confidence: float = 0.9
+) -> Abstention:
+    """Return the least confidence at which at most `max_error` of the answers are wrong, by public labelled records.
+
+    Parameters
+    ----------
+    model : classifier
+        As for `evaluate`, with probabilities.
+    X : array-like of shape (n_records, ...)
+        Public records like those that will be predicted, on which the model was not trained.
+    y : array-like of shape (n_records,)
+    max_error : float, default=0.05
+        Fixed before the records were seen.
+    confidence : float, default=0.9
+        Probability with which the bound holds, over the choice of these records.
+
+    Returns
+    -------
+    Abstention
+
+    Raises
+    ------
+    ParameterError
+        If a parameter breaks its rule, or the model says no probabilities.
+
+    Notes
+    -----
+    **Privacy.** Unit: none. Relation: none. Released: the exact numbers behind the threshold. Sensitivity: none is
+    bounded. Public inputs: all. Not covered: private records; for these use `evaluate` with ``"reliability"`` among its
+    parts, and `Evaluation.threshold`.
+    """
+    predictor = predictor_of(model, X)
+    if not predictor.probabilities:
+        raise ParameterError("must have predict_proba.", parameter="model")
+    labels = as_labels(y, np.empty((predictor.n, 0)))
+    held = Outcomes.of(labels, None, predictor.classes, predictor.guesses(), confidences=True)
+    query = outcomes.ReliabilityBins()
+    return Abstention.of(*(held.total(query) / query.unit), 0.0, max_error, confidence)
+
+
 def check(model: Any, budget: Budget, *, persons: bool, ledger: Ledger | None, partition: str | None) -> None:
     """Raise what `evaluate` would say of public facts and the account, before an encoder is loaded."""
     if ledger is not None:
@@ -396,9 +439,9 @@ def _said(noisy: _Tables, classes: list[Any], confidence: float, top_k: int | No
     if "reliability" in tables:
         hits, misses = tables["reliability"]
         each = _estimates(intervals.ratio(hits, misses, v["reliability"], v["reliability"], z))
-        said["reliability"] = tuple(
-            OfConfidence(place / CONFIDENCE_BINS, (place + 1) / CONFIDENCE_BINS, one) for place, one in enumerate(each)
-        )
+        noise = [math.sqrt(v["reliability"])] * len(each)
+        columns = CONFIDENCES[:-1], CONFIDENCES[1:], each, hits.tolist(), misses.tolist(), noise
+        said["reliability"] = tuple(OfConfidence(*row) for row in zip(*columns, strict=True))
     if "histogram" in tables:
         said["auroc"] = estimate(intervals.auroc(tables["histogram"], v["histogram"], z))
         said["thresholds"] = _thresholds(tables["histogram"], v["histogram"], z)

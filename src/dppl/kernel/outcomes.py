@@ -27,7 +27,7 @@ from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import STEPS, OwnAnswer, Query, on_grid, shaped
 from dppl.kernel.reading import Codes
 
-__all__ = ["CONFIDENCE_BINS", "SCORE_EDGES", "TEMPERATURES", "Guesses", "Outcomes", "SeveralOutcomes"]
+__all__ = ["CONFIDENCES", "SCORE_EDGES", "TEMPERATURES", "Guesses", "Outcomes", "SeveralOutcomes"]
 __all__ += ["BandOutcomes", "CalibrationSums", "ClassOutcomes", "Confusions", "FalseAlarms", "LabelOutcomes"]
 __all__ += [
     "Disagreements",
@@ -47,7 +47,8 @@ Int64 = NDArray[np.int64]
 # the same in any batch.
 TEMPERATURES = (0.5, 2 / 3, 1.0, 4 / 3, 2.0)
 _MOST = isqrt(STEPS**2 // len(TEMPERATURES))  # steps that a record adds at one temperature
-CONFIDENCE_BINS = 10
+# Ends of the ranges of confidence, round numbers that people type, closer where few answers are wrong.
+CONFIDENCES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0)
 _IN_STEPS = f", in steps of 1/{STEPS}"
 _NUMBERS = 2**17  # of probabilities that are looked at together, which a cache holds
 # Bins of the probability of the second of two classes, by log-odds: narrow at the middle, where a model that noise
@@ -336,11 +337,11 @@ class ReliabilityBins(OutcomeQuery):
     words = f"right and wrong answers by confidence{_IN_STEPS}"
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
-        """Return hits and misses, shape (2, CONFIDENCE_BINS)."""
+        """Return hits and misses, shape (2, len(CONFIDENCES) - 1)."""
         assert held.confidences is not None
         confidence = held.confidences[:, TEMPERATURES.index(1.0)]
-        bins = np.minimum((confidence * CONFIDENCE_BINS).astype(np.intp), CONFIDENCE_BINS - 1)
-        return _hits_and_misses(held, bins, held.weights, CONFIDENCE_BINS)
+        bins = np.searchsorted(CONFIDENCES[1:-1], confidence, side="right")
+        return _hits_and_misses(held, bins, held.weights, len(CONFIDENCES) - 1)
 
 
 @dataclass(frozen=True)

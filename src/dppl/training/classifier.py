@@ -239,7 +239,12 @@ class PrivateClassifier(ReleasedClassifier):
         return self.model_._sharpness()
 
     def _scores(
-        self, X: Any, unusable: Unusable = "error", made: Callable[[Any], NDArray[Any]] = np.asarray
+        self,
+        X: Any,
+        unusable: Unusable = "error",
+        made: Callable[[Any], NDArray[Any]] = np.asarray,
+        *,
+        similarity: bool = False,
     ) -> NDArray[Any]:
         """Embed items, and return what the estimator makes of their scores."""
         check_is_fitted(self, "model_")
@@ -247,7 +252,7 @@ class PrivateClassifier(ReleasedClassifier):
         rows = embed_items(self._loaded(), X, "X")
         if unusable == "error":
             refuse_unusable(np.isnan(np.asarray(rows)).all(axis=1), "X has items that cannot be used")
-        return self.model_._scores(rows, unusable, made)
+        return self.model_._scores(rows, unusable, made, similarity=similarity)
 
     def _loaded(self) -> Encoder:
         return _load_once(self.encoder) if isinstance(self.encoder, str) else self.encoder
