@@ -20,12 +20,13 @@ from dppl.io.shards import Window
 
 if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier
-    from dppl.estimators.released import Shares
+    from dppl.estimators.released import Least, Shares
 
 __all__ = ["SUFFIXES", "Predictions", "Predictor", "load_predictor", "predict_source", "predict_table", "windows"]
 
 SUFFIXES = (".csv", ".parquet")
 _ROWS = 8192
+_UNUSABLE = "cannot be used"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,18 +37,26 @@ class Predictions:
     classes: NDArray[Any]  # shape (n_classes,)
     ids: Sequence[str | None] | None = None  # None where the records have no ids
     probabilities: NDArray[np.float32] | None = None  # shape (n, n_classes); NaN for records that cannot be used
+    similarities: NDArray[np.float32] | None = None  # shape (n,); to the nearest class, NaN likewise
+    reasons: Sequence[str | None] | None = None  # why a record has no label
 
-    def at_least(self, confidence: float) -> Predictions:
-        """Return them without the labels whose probability, the largest one, is below `confidence`."""
+    def at_least(self, least: Least) -> Predictions:
+        """Return them without the labels that are below what is required, and with the reasons."""
         assert self.probabilities is not None
-        sure = self.probabilities.max(axis=1, initial=0.0) >= confidence  # NaN is not
-        labels = [label if is_sure else None for label, is_sure in zip(self.labels, sure, strict=True)]
-        return replace(self, labels=labels)
+        confidence = self.probabilities.max(axis=1, initial=0.0)
+        found = zip(self.labels, least.reasons(confidence, self.similarities).tolist(), strict=True)
+        reasons = [_UNUSABLE if label is None else reason for label, reason in found]
+        labels = [None if reason else label for label, reason in zip(self.labels, reasons, strict=True)]
+        return replace(self, labels=labels, reasons=reasons)
 
     def content(self, suffix: str, *, proba: bool = False, top: int = 0) -> bytes:
         """Return the file that ends in `suffix`, with the probabilities of all or of the `top` likeliest classes."""
         columns: dict[str, list[Any]] = {} if self.ids is None else {"id": list(self.ids)}
         columns["label"] = self.labels
+        if self.reasons is not None:
+            columns["reason"] = list(self.reasons)
+        if self.similarities is not None:
+            columns["similarity"] = _numbers(self.similarities)
         if top and self.probabilities is not None:
             order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :top]
             values = np.take_along_axis(self.probabilities, order, axis=1)
@@ -83,7 +92,12 @@ Predictor: TypeAlias = tuple[Encoder, Callable[[Any], Predictions]]
 
 
 def load_predictor(
-    model: EmbeddingClassifier | Finetuned, encoder: str | None, device: Device, shares: Shares | None = None
+    model: EmbeddingClassifier | Finetuned,
+    encoder: str | None,
+    device: Device,
+    shares: Shares | None = None,
+    *,
+    similarity: bool = False,
 ) -> Predictor:
     """Load what embeds records for a model, and return it with the classifier of its rows."""
     if isinstance(model, Finetuned):
@@ -98,10 +112,12 @@ def load_predictor(
     from dppl.training.classifier import encoder_of_model  # here, because help texts need no scikit-learn
 
     loaded = encoder_of_model(model, encoder, device=device)
-    return loaded, lambda rows: _classified(model, rows, shares)
+    return loaded, lambda rows: _classified(model, rows, shares, similarity=similarity)
 
 
-def _classified(model: EmbeddingClassifier, rows: Any, shares: Shares | None) -> Predictions:
+def _classified(
+    model: EmbeddingClassifier, rows: Any, shares: Shares | None, *, similarity: bool = False
+) -> Predictions:
     """Predict rows, with probabilities if `shares` of the classes are named.
 
     For shares of the data, labels are the likeliest classes, and not the labels of the balanced decision.
@@ -117,16 +133,25 @@ def _classified(model: EmbeddingClassifier, rows: Any, shares: Shares | None) ->
         labels = labels_of(best, model.classes_, np.isnan(probabilities[:, 0]), "empty")
     else:
         labels = model.predict(rows, unusable="empty")
-    return Predictions(labels=labels.tolist(), classes=model.classes_, probabilities=probabilities.astype(np.float32))
+    return Predictions(
+        labels=labels.tolist(),
+        classes=model.classes_,
+        probabilities=probabilities.astype(np.float32),
+        similarities=model.similarity(rows, unusable="empty").astype(np.float32) if similarity else None,
+    )
 
 
 def predict_table(
-    model: EmbeddingClassifier, table: EmbeddingTable | PartedTable, shares: Shares | None = None
+    model: EmbeddingClassifier,
+    table: EmbeddingTable | PartedTable,
+    shares: Shares | None = None,
+    *,
+    similarity: bool = False,
 ) -> Predictions:
     """Predict the rows of a table; an engine reads one that is in parts."""
     if isinstance(table, PartedTable):
-        return _classified(model, table, shares)
-    blocks = [_classified(model, block, shares) for block in table.blocks(_ROWS)]
+        return _classified(model, table, shares, similarity=similarity)
+    blocks = [_classified(model, block, shares, similarity=similarity) for block in table.blocks(_ROWS)]
     return replace(_joined(model.classes_, blocks), ids=table.ids)
 
 
@@ -152,8 +177,8 @@ def predict_source(
     for window, known in windows(source, predictor, progress):
         labels: list[Any] = []
         usable, skipped = iter(zip(window.ids, known.labels, strict=True)), iter(window.skipped)
-        for is_usable in window.usable:
-            if is_usable:
+        for usable_here in window.usable:
+            if usable_here:
                 record_id, label = next(usable)
             else:
                 record_id, unusable_at, _ = next(skipped)
@@ -163,16 +188,28 @@ def predict_source(
             labels.append(label)
         # No probability of a class stands for a record that cannot be used.
         values = np.full((len(labels), len(classes)), np.nan, np.float32)
+        is_usable = np.array(window.usable, bool)
         if known.probabilities is not None:
-            values[np.array(window.usable, bool)] = known.probabilities
-        parts.append(Predictions(labels=labels, classes=classes, probabilities=values))
+            values[is_usable] = known.probabilities
+        near = None
+        if known.similarities is not None:
+            near = np.full(len(labels), np.nan, np.float32)
+            near[is_usable] = known.similarities
+        parts.append(Predictions(labels=labels, classes=classes, probabilities=values, similarities=near))
     return replace(_joined(classes, parts), ids=ids), unusable
 
 
 def _joined(classes: NDArray[Any], parts: list[Predictions]) -> Predictions:
     values = [part.probabilities for part in parts if part.probabilities is not None]
+    near = None
+    if any(part.similarities is not None for part in parts):  # a window in which nothing can be used has none
+        unknown = (np.full(len(part.labels), np.nan, np.float32) for part in parts)
+        near = [
+            none if part.similarities is None else part.similarities for none, part in zip(unknown, parts, strict=True)
+        ]
     return Predictions(
         labels=[label for part in parts for label in part.labels],
         classes=classes,
         probabilities=np.concatenate([np.empty((0, len(classes)), np.float32), *values]),
+        similarities=None if near is None else np.concatenate(near),
     )

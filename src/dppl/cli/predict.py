@@ -69,13 +69,15 @@ class OnModel(Records, Device):
         # New records need not have the ids of those that were fitted.
         return self.open_source(path, replace(columns, id=None), labels)
 
-    def load_predictor(self, model: EmbeddingClassifier | Finetuned, shares: Any = None) -> Predictor:
+    def load_predictor(
+        self, model: EmbeddingClassifier | Finetuned, shares: Any = None, *, similarity: bool = False
+    ) -> Predictor:
         """Load the encoder."""
         from dppl.predictions import load_predictor
 
         device: Any = self.device
         with progress("loading the encoder"):
-            return load_predictor(model, self.encoder, device, shares)
+            return load_predictor(model, self.encoder, device, shares, similarity=similarity)
 
 
 @request("out", "x", "encoder", "force")
@@ -93,6 +95,10 @@ class Predict(OnModel, Where):
     labels right most often, and labels of a rare class seldom. Probabilities are
     rough: see docs/probabilities.md.
 
+    --min-confidence and --min-similarity leave the label empty where the model
+    should not answer; the column "reason" then says why. `dppl evaluate
+    --max-error` chooses the first.
+
     For example:
 
       dppl predict my.safetensors new.npz > labels.txt
@@ -105,6 +111,9 @@ class Predict(OnModel, Where):
     proba: bool = flag("Write the probability of every class, too.")
     top: int = option("K", "Write the K likeliest classes and their probabilities, too.", 0, min=0)
     min_confidence: float | None = option("P", "Leave a label empty whose probability is below P.", None)
+    min_similarity: float | None = option(
+        "S", "Leave a label empty if the cosine with every class is below S; it is written, too.", None
+    )
     shares: str = option(
         "equal|data", "How frequent classes are: all alike, or as in the fit's data. Default equal.", "equal"
     )
@@ -113,12 +122,12 @@ class Predict(OnModel, Where):
     def run(self) -> None:
         """Predict, and print or write the labels."""
         from dppl._files import write_atomically
+        from dppl.estimators.released import Least
         from dppl.predictions import SUFFIXES
 
         out, suffix = self.out, self.out.suffix.lower()
         _validate.one_of(("equal", "data"), shares=self.shares)
-        if self.min_confidence is not None:
-            _validate.probability(min_confidence=self.min_confidence)
+        least = Least(self.min_confidence, self.min_similarity)
         if out != _PIPE:
             if suffix not in SUFFIXES:
                 raise ParameterError(f"must be - or end in {', '.join(SUFFIXES)}; got {out}.", parameter="out")
@@ -134,9 +143,11 @@ class Predict(OnModel, Where):
             )
         if self.shares == "data" and is_network(model):
             raise ParameterError("'data' is for models of `dppl fit` and `dppl train`.", parameter="shares")
+        if self.min_similarity is not None and is_network(model):
+            raise ParameterError("is for models of `dppl fit` and `dppl train`.", parameter="min_similarity")
         found, private = self._predict(model)
-        if self.min_confidence is not None:
-            found = found.at_least(self.min_confidence)
+        if least != Least():
+            found = found.at_least(least)
         if out != _PIPE:
             content = found.content(suffix, proba=self.proba, top=self.top)
             write_atomically(out, content, overwrite=self.force, private=private)
@@ -153,7 +164,8 @@ class Predict(OnModel, Where):
 
         # Where only labels are asked for, the fewest computations: no probabilities.
         plain = not self.proba and not self.top
-        probable = self.shares == "data" or not plain or self.min_confidence is not None
+        similarity = self.min_similarity is not None
+        probable = self.shares == "data" or not plain or similarity or self.min_confidence is not None
         shares: Any = self.shares if probable else None
         engine = None if self.engine == "local" else engine_of(self.engine)
         if self.table != _PIPE and self.holds_rows(model):
@@ -163,14 +175,14 @@ class Predict(OnModel, Where):
             if engine is not None:
                 rows = io.read_parts(self.table, x=x, y=None, engine=engine)
             with progress("predicting"):
-                found = replace(predict_table(model, rows, shares), ids=ids)
+                found = replace(predict_table(model, rows, shares, similarity=similarity), ids=ids)
             _note_unusable([f"row {place}" for place, label in enumerate(found.labels, 1) if label is None])
             return found, False
         if engine is not None:
             raise ParameterError("reads embeddings; use dppl embed --engine ray first.", parameter="engine")
         with self._local_data() as path:
             source = self.open_records(model, path)
-            predictor = self.load_predictor(model, shares)
+            predictor = self.load_predictor(model, shares, similarity=similarity)
             with progress("embedding", source.count) as advance:
                 found, unusable = predict_source(model.classes_, source, predictor, advance)
         _note_unusable(unusable)

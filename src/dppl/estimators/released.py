@@ -398,7 +398,7 @@ def _sure_codes(least: Least, sharpness: float, scores: NDArray[np.float64]) -> 
     """Return the position of the class of each row, -1 where it cannot be used, and -2 where it gets no label."""
     near = None if least.min_similarity is None else scores[:, -1]
     scores = scores if near is None else scores[:, :-1]
-    confidence = _probabilities(sharpness, np.zeros(scores.shape[1]), scores).max(axis=1, initial=0.0)
+    confidence = _probabilities(sharpness, np.zeros(scores.shape[1]), scores).max(axis=1)
     codes = _codes(scores)
     codes[(codes >= 0) & (least.reasons(confidence, near) != None)] = -2  # noqa: E711  # elementwise
     return codes
