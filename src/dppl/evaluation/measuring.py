@@ -276,7 +276,8 @@ def public_threshold(
     labels = as_labels(y, np.empty((predictor.n, 0)))
     held = Outcomes.of(labels, None, predictor.classes, predictor.guesses(), confidences=True)
     query = outcomes.ReliabilityBins()
-    return Abstention.of(*(held.total(query) / query.unit), 0.0, max_error, confidence)
+    right, wrong = held.total(query) / query.unit
+    return Abstention.of(right, wrong, 0.0, max_error, confidence)
 
 
 def check(model: Any, budget: Budget, *, persons: bool, ledger: Ledger | None, partition: str | None) -> None:

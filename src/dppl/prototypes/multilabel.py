@@ -124,12 +124,21 @@ class MultiLabelPrototypes(Classifier):
         measure("shortfalls", weights=ascent.weights @ basis.T, offsets=offsets, clip=1.0, at=lattice)
         self._set_model(ascent.weights @ frame.axes.T, frame.axes @ center, offsets)
 
-    def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.int64]:
+    def predict(
+        self,
+        X: Any,
+        *,
+        min_confidence: float | None = None,
+        min_similarity: float | None = None,
+        unusable: Unusable = "error",
+    ) -> NDArray[np.int64]:
         """Predict the labels of each row, whose scores are above 0.
 
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n, n_features), or table in parts
+        min_confidence, min_similarity : None
+            They are for one label a record; here each label has its own threshold.
         unusable : {"error", "empty"}, default="error"
             As in `decision_function`; such a row has no labels then.
 
@@ -138,6 +147,9 @@ class MultiLabelPrototypes(Classifier):
         ndarray of shape (n, n_classes)
             1 for each label that a row has and else 0, with columns in the order of `classes_`.
         """
+        for name, least in (("min_confidence", min_confidence), ("min_similarity", min_similarity)):
+            if least is not None:
+                raise ParameterError("is for models that give a record one label.", parameter=name)
         return (self._scores(X, unusable) > 0).astype(np.int64)
 
     def predict_labels(self, X: Any, *, unusable: Unusable = "error") -> list[list[Any] | None]:
