@@ -6,17 +6,17 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1510,
+    ".": 1538,
     "audit": 686,
-    "cli": 2835,
+    "cli": 2847,
     "continual": 1054,
     "encoders": 1705,
-    "estimators": 1832,
-    "evaluation": 2111,
+    "estimators": 1946,
+    "evaluation": 2285,
     "export": 649,
     "finetune": 1732,
     "io": 3716,
-    "kernel": 6948,
+    "kernel": 6949,
     "lab": 4618,
     "planning": 465,
     "prototypes": 1292,

@@ -154,19 +154,6 @@ class Abstention:
     confidence: float
     answered: Estimate
 
-    @classmethod
-    def of(cls, right: ArrayLike, wrong: ArrayLike, noise_std: float, max_error: float, confidence: float) -> Self:
-        """Choose by noisy numbers of right and wrong answers in each range of `CONFIDENCES`."""
-        _validate.open_unit(max_error=max_error, confidence=confidence)
-        h, m, v = np.asarray(right, np.float64), np.asarray(wrong, np.float64), noise_std**2
-        first = intervals.answered_from(h, m, v, max_error, confidence)
-        if first is None:
-            return cls(None, max_error, confidence, Estimate(0.0, 0.0, 0.0))
-        z, n = NormalDist().inv_cdf((1 + confidence) / 2), h + m
-        noise = 2 * v * (len(n) - first), 2 * v * first
-        share = intervals.ratio(n[first:].sum(), n[:first].sum(), *noise, z) if first else (1.0, 1.0, 1.0)
-        return cls(CONFIDENCES[first], max_error, confidence, Estimate(*map(float, share)))
-
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, JSON-ready."""
         return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
@@ -183,6 +170,19 @@ class Abstention:
             f"at most {error} {some if self.min_confidence else 'of all answers'} are wrong, with {sure} confidence; "
             f"the model answers a share of {self.answered}"
         )
+
+
+def abstention(right: ArrayLike, wrong: ArrayLike, noise_std: float, max_error: float, confidence: float) -> Abstention:
+    """Choose by noisy numbers of right and wrong answers in each range of `CONFIDENCES`."""
+    _validate.open_unit(max_error=max_error, confidence=confidence)
+    h, m, v = np.asarray(right, np.float64), np.asarray(wrong, np.float64), noise_std**2
+    first = intervals.answered_from(h, m, v, max_error, confidence)
+    if first is None:
+        return Abstention(None, max_error, confidence, Estimate(0.0, 0.0, 0.0))
+    z, n = NormalDist().inv_cdf((1 + confidence) / 2), h + m
+    noise = 2 * v * (len(n) - first), 2 * v * first
+    share = intervals.ratio(n[first:].sum(), n[:first].sum(), *noise, z) if first else (1.0, 1.0, 1.0)
+    return Abstention(CONFIDENCES[first], max_error, confidence, Estimate(*map(float, share)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +333,7 @@ class Evaluation:
         if self.reliability is None:
             raise ParameterError("needs an evaluation whose parts hold 'reliability'.", parameter="max_error")
         right, wrong = ([getattr(one, name) for one in self.reliability] for name in ("right", "wrong"))
-        return Abstention.of(right, wrong, self.reliability[0].noise_std, max_error, self.confidence)
+        return abstention(right, wrong, self.reliability[0].noise_std, max_error, self.confidence)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, JSON-ready; `from_dict` reads it back."""

@@ -208,7 +208,7 @@ def keeps_error(wrong: float, answered: float, v: float, max_error: float, level
     chance, excess = binom.pmf(possible, n, max_error), below - (possible - max_error * n)
     # Noise of wrong answers counts 1 - max_error, and of right ones max_error.
     spread = np.sqrt(v * ((1 - max_error) ** 2 + max_error**2))
-    likely = norm.cdf(excess / spread) if v else excess > -1e-6
+    likely = norm.cdf(excess / spread) if v else excess > -0.5
     beyond = 1 - chance.sum()
     return bool(chance @ likely + beyond <= level - of_number)
 

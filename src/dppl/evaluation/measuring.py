@@ -30,6 +30,7 @@ from dppl.evaluation.evaluation import (
     OfLabels,
     Threshold,
     Together,
+    abstention,
 )
 from dppl.evaluation.predicting import Predictor, Predicts, Several, labels_and_ids, predictor_of, several_labels
 from dppl.kernel import outcomes
@@ -271,13 +272,13 @@ def public_threshold(
     parts, and `Evaluation.threshold`.
     """
     predictor = predictor_of(model, X)
-    if not predictor.probabilities:
-        raise ParameterError("must have predict_proba.", parameter="model")
-    labels = as_labels(y, np.empty((predictor.n, 0)))
-    held = Outcomes.of(labels, None, predictor.classes, predictor.guesses(), confidences=True)
+    if not predictor.probabilities or predictor.several is not None:
+        raise ParameterError("must have predict_proba, and give a record one label.", parameter="model")
+    labels, ids = labels_and_ids(predictor, y, None)
+    held = Outcomes.of(labels, ids, predictor.classes, predictor.guesses(), confidences=True)
     query = outcomes.ReliabilityBins()
     right, wrong = held.total(query) / query.unit
-    return Abstention.of(right, wrong, 0.0, max_error, confidence)
+    return abstention(right, wrong, 0.0, max_error, confidence)
 
 
 def check(model: Any, budget: Budget, *, persons: bool, ledger: Ledger | None, partition: str | None) -> None:
