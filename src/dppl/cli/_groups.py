@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 METHODS = f"auto|{'|'.join(BY_METHOD)}"
 _CONSTANTS = {"true": True, "false": False, "none": None}
-_READING = ("id", "kind", "encoding")
+_READING = ("id", "kind", "encoding", "sheet")
+# What stands for DATA where a query does.
+QUERY = Path("the query")
+_DATABASE = "DPPL_DATABASE"
 
 
 @request(panel="budget")
@@ -142,10 +145,23 @@ class Records:
     x: str | None = option("NAME", "Column of texts, images or embeddings. Default: text, image, ...; x.", None)
     read: list[str] = option(
         "NAME=VALUE",
-        "How images or texts are read; may be repeated. kind: auto, images, csv, jsonl, parquet, text. "
-        "id: column of ids of records, not of persons. encoding: of a file of lines; by default UTF-8.",
+        "How images or texts are read; may be repeated. kind: auto, images, csv, jsonl, parquet, text, excel. "
+        "id: column of ids of records, not of persons. encoding: of a file of lines; by default UTF-8. sheet: of a "
+        "workbook; by default the first.",
         (),
         typed={name: f"--read {name}" for name in _READING} | {"columns": "--x, --y, --groups and --read id"},
+    )
+
+    sql: str | None = option(
+        "QUERY",
+        "In place of DATA: texts that a query selects. It ends with ORDER BY, unless --read id names ids.",
+        None,
+    )
+    database: str | None = option(
+        "FILE|URL",
+        "Where --sql is asked: .duckdb, .sqlite, or a URL of SQLAlchemy. Default: the environment variable "
+        f"{_DATABASE}, where no list of processes shows a password.",
+        None,
     )
 
     def how(self) -> dict[str, str]:
@@ -162,7 +178,28 @@ class Records:
         """Open images or texts as the options say."""
         # The id is a column, like the columns that have separate options.
         how: Any = {name: value for name, value in self.how().items() if name != "id"}
-        return io.open_source(data, columns=columns, labels=labels, **how)
+        if (place := self.place_of_query(data)) is None:
+            return io.open_source(data, columns=columns, labels=labels, **how)
+        if labels is not None or how:
+            name = "labels" if labels is not None else next(iter(how))
+            raise ParameterError("goes with files; a query says all.", parameter=name)
+        return io.open_sql(str(self.sql), place, columns=columns)
+
+    def place_of_query(self, data: Path) -> str | None:
+        """Return the database that a query in place of `data` is for; None without one."""
+        if (self.sql is None) == (data == QUERY):
+            raise ParameterError("name either DATA, or a query with --sql and its database with --database.")
+        if self.sql is None and self.database is not None:
+            raise ParameterError("goes with a query; add --sql.", parameter="database")
+        place = self.database or os.environ.get(_DATABASE)
+        if self.sql is not None and place is None:
+            raise ParameterError(f"needs a database: add --database, or set {_DATABASE}.", parameter="sql")
+        return None if self.sql is None else place
+
+    def holds_embeddings(self, data: Path) -> bool:
+        """Return whether DATA is a table of embeddings, and not raw records."""
+        raw = self.sql is not None or self.how().get("kind", "auto") != "auto"
+        return not raw and io.holds_embeddings(data, x=self.x or "x")
 
 
 @request(panel="data")

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import Classes, Labels, Persons, Records, read_ids
+from dppl.cli._groups import QUERY, Classes, Labels, Persons, Records, read_ids
 from dppl.cli._output import console, print_facts, print_json, table_of
 from dppl.cli._request import argument, flag, request
 from dppl.errors import ParameterError
@@ -42,14 +42,14 @@ class Check(Records, Labels, Persons, Classes):
       dppl check mails.csv --x body --groups customer --classes folders.txt
     """
 
-    table: Path = argument("DATA", "Embeddings (see `dppl fit`), or images or texts (see `dppl embed`).")
+    table: Path = argument("DATA", "Embeddings (see `dppl fit`), or images or texts (see `dppl embed`).", QUERY)
     json: bool = flag("Print JSON.")
 
     def run(self) -> None:
         """Read everything and print the report."""
         path, x, y, labels = self.table, self.x or "x", self.y or "y", self.labels
         classes = self.class_list()
-        if self.how().get("kind", "auto") == "auto" and io.holds_embeddings(path, x=x):
+        if self.holds_embeddings(path):
             table = io.read_table(path, x=x, y=y, labels=labels)
             about: Any = (table, classes, read_ids(path, self.groups, y=y, labels=labels))
         else:

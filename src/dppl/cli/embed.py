@@ -11,7 +11,7 @@ import typer
 
 from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import Device, Labels, Persons, Records, labels_hint, parse_pairs
+from dppl.cli._groups import QUERY, Device, Labels, Persons, Records, labels_hint, parse_pairs
 from dppl.cli._output import console, printable, table_of
 from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
@@ -58,7 +58,9 @@ class Embed(Records, Labels, Persons, Device):
       dppl embed mails.csv --x body --y folder --encoder minilm --out train
     """
 
-    source: Path = argument("SOURCE", "Folder of images or of .parquet files; .csv, .tsv, .jsonl, .parquet, .txt.")
+    source: Path = argument(
+        "SOURCE", "Folder of images or of .parquet files; .csv, .tsv, .jsonl, .parquet, .txt, .xlsx, .ods.", QUERY
+    )
     out: Path = option("TABLE", "Folder to write: a new one, or an unfinished one to continue.")
     encoder: str = option("URI", "Frozen public encoder.")
     encoders: bool = option(

@@ -15,7 +15,7 @@ import typer
 
 from dppl import _validate, io
 from dppl._progress import progress
-from dppl.cli._groups import Device, Records, Where, check_output, load_model, read_rows_for
+from dppl.cli._groups import QUERY, Device, Records, Where, check_output, load_model, read_rows_for
 from dppl.cli._output import note, printable
 from dppl.cli._request import argument, flag, option, request
 from dppl.engines import engine_of
@@ -37,15 +37,14 @@ class OnModel(Records, Device):
     """A model and the records that it meets."""
 
     model: Path = argument("MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`.")
-    table: Path = argument("DATA", f"{_DATA}; for `dppl predict` also - for texts on standard input.")
+    table: Path = argument("DATA", f"{_DATA}; for `dppl predict` also - for texts on standard input.", QUERY)
     encoder: str | None = option(
         "URI", "Where the model's encoder is, or the network of `dppl finetune`. Default: as the model names it.", None
     )
 
     def holds_rows(self, model: EmbeddingClassifier | Finetuned) -> TypeGuard[EmbeddingClassifier]:
         """Return whether the data are embeddings to classify, and if so refuse options for images and texts."""
-        embedded = self.how().get("kind", "auto") == "auto" and io.holds_embeddings(self.table, x=self.x or "x")
-        if not embedded:
+        if not self.holds_embeddings(self.table):
             return False
         if is_network(model):
             raise InputError(f"{self.table} holds embeddings; a model of `dppl finetune` takes images.")
@@ -57,7 +56,7 @@ class OnModel(Records, Device):
     def open_records(self, model: EmbeddingClassifier | Finetuned, path: Path, *, labelled: bool = False) -> io.Source:
         """Open images or texts; columns that no option names are those that the model remembers."""
         given, labels = self.columns(), getattr(self, "labels", None)
-        remembers = labels is None and io.has_columns(path, self.how().get("kind", "auto"))
+        remembers = labels is None and (path == QUERY or io.has_columns(path, self.how().get("kind", "auto")))
         known = getattr(model, "columns_", {}) if remembers else {}
         y = given.y or known.get("y") if labelled else None
         columns = replace(given, x=given.x or known.get("x"), y=y, id=given.id or known.get("id"))

@@ -14,6 +14,7 @@ import typer
 from dppl import io
 from dppl._progress import progress
 from dppl.cli._groups import (
+    QUERY,
     Device,
     Fitting,
     Method,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 class Training(Fitting, Records):
     """Labelled images or texts that a model is trained on, and what is left of a training."""
 
-    data: Path = argument("DATA", "Labelled images or texts, as for `dppl embed`.")
+    data: Path = argument("DATA", "Labelled images or texts, as for `dppl embed`.", QUERY)
 
     def check_outputs(self, *read: Path | None) -> tuple[Path, Path]:
         """Refuse what cannot be written; return the folder for the work, and the report for the owner."""

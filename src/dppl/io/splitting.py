@@ -25,7 +25,7 @@ from dppl import _validate
 from dppl._files import atomic_file
 from dppl.errors import InputError, ParameterError
 from dppl.io._places import open_place
-from dppl.io.cells import read_sheet, select
+from dppl.io.cells import place_of, read_sheet, select
 from dppl.io.fragments import open_npz
 from dppl.io.labels import listed
 from dppl.io.lines import Form, person_in, read_header, written_lines, written_rows
@@ -167,7 +167,7 @@ def split_file(
     FileExistsError
         If an output exists.
     """
-    source, outs = Path(path), (Path(out_train), Path(out_test))
+    source, outs = Path(path) if sql is None else place_of(str(path)), (Path(out_train), Path(out_test))
     if key is not None and groups is None:
         raise ParameterError("needs a column of ids: without one nothing names a record again.", parameter="key")
     coin = _coin(share, key)

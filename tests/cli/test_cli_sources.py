@@ -1,0 +1,96 @@
+"""The same records in a CSV file, a workbook, a database or folders of keys: every command reads them as the same."""
+
+import csv
+import sqlite3
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+CLASSES = ["cat", "dog", "gnu"]
+ROWS = [
+    ("".join(np.random.default_rng(place).choice(list(alphabet), 12)), name, place // 2)
+    for place, (name, alphabet) in enumerate(zip(CLASSES * 10, ["abcde", "fghij", "klmno"] * 10, strict=True))
+]
+SECRET = "s3same-open"
+SQL = f"select text, label, who, '{SECRET}' as other from mails order by place"
+TRAIN = ("--encoder", "letters", "--classes", "classes.txt", "--mu", "1e4", "--options", "random_state=3")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, letters):
+    xlsxwriter = pytest.importorskip("xlsxwriter")
+    pytest.importorskip("python_calamine")
+    monkeypatch.chdir(tmp_path)
+    rows = [("", "cat", 99), *ROWS]
+    (tmp_path / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES))
+    with (tmp_path / "mails.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label", "who"), *rows])
+    with xlsxwriter.Workbook("mails.xlsx") as book:
+        book.add_worksheet("Notes").write_row(0, 0, ["text"])
+        sheet = book.add_worksheet("Mails")
+        for number, row in enumerate([("text", "label", "who"), *rows]):
+            sheet.write_row(number, 0, row)
+        sheet.write_formula(1, 0, "=NA()", None, "#N/A")
+    with sqlite3.connect("mails.db") as connection:
+        connection.execute("create table mails(text, label, who, place integer primary key)")
+        connection.executemany("insert into mails(text, label, who) values (?, ?, ?)", [(None, "cat", 99), *rows[1:]])
+    connection.close()
+    for name in CLASSES:
+        (tmp_path / "mails" / f"label={name}").mkdir(parents=True)
+        some = [row for row in rows if row[1] == name]
+        columns = {"text": [row[0] for row in some], "who": [row[2] for row in some]}
+        pq.write_table(pa.table(columns), tmp_path / "mails" / f"label={name}" / "0.parquet")
+    return tmp_path
+
+
+SOURCES = {
+    "csv": ("mails.csv",),
+    "workbook": ("mails.xlsx", "--read", "sheet=Mails"),
+    "query": ("--sql", SQL, "--database", "mails.db"),
+    "folders": ("mails",),
+}
+
+
+def test_every_command_reads_them_as_the_same(folder, cli):
+    models, shown = {}, {}
+    for name, source in SOURCES.items():
+        assert cli("train", *source, *TRAIN, "--groups", "who", "--out", f"{name}.safetensors").exit_code == 0
+        models[name] = (folder / f"{name}.safetensors").read_bytes()
+        left_out = (folder / f"{name}.safetensors.private.jsonl").read_text()
+        assert '"reference": "row 1", "reason": "it is empty"' in left_out
+        report = cli("check", *source, "--groups", "who", "--classes", "classes.txt").stdout
+        exact = cli("evaluate", f"{name}.safetensors", *source, "--groups", "who").stdout
+        found = cli("predict", f"{name}.safetensors", *source)
+        assert "their labels are empty: row 1." in found.stderr
+        shown[name] = report, exact, sorted(line.split(",")[-1] for line in found.stdout.splitlines())
+        assert cli("embed", *source, "--encoder", "letters", "--out", name).exit_code == 0
+        assert "finished before" in cli("embed", *source, "--encoder", "letters", "--out", name).stdout
+    for name in SOURCES:
+        assert models[name] == models["csv"]
+        assert shown[name] == shown["csv"]
+    written = [file.read_bytes() for file in folder.rglob("*") if file.is_file() and file.name != "mails.db"]
+    assert not any(SECRET.encode() in content or b"mails.db" in content for content in written)
+
+
+def test_a_query_takes_the_place_of_data(folder, cli, error_line, monkeypatch):
+    check = ("check", "--classes", "classes.txt")
+    for options, message in (
+        ((), "name either DATA, or a query with --sql and its database with --database."),
+        (("mails.csv", "--sql", SQL), "name either DATA, or a query with --sql and its database with --database."),
+        (("mails.csv", "--database", "mails.db"), "--database goes with a query; add --sql."),
+        (("--sql", SQL), "--sql needs a database: add --database, or set DPPL_DATABASE."),
+        (
+            ("--sql", SQL, "--database", "mails.db", "--read", "sheet=A"),
+            "--read sheet goes with files; a query says all.",
+        ),
+        (("--sql", "select text from mails", "--database", "mails.db"), "--sql must say in which order the rows come"),
+    ):
+        result = cli(*check, *options)
+        assert (result.exit_code != 0, message in error_line(result)) == (True, True)
+    monkeypatch.setenv("DPPL_DATABASE", f"sqlite:///{folder / 'mails.db'}")
+    assert "A fit uses 30 of 31 records" in cli(*check, "--sql", SQL).stdout
+    monkeypatch.setenv("DPPL_DATABASE", f"postgresql://me:{SECRET}@localhost:1/mails")
+    assert SECRET not in cli(*check, "--sql", "select 1 order by 1").stderr
+    assert cli(*check, "mails.csv").exit_code == 0
