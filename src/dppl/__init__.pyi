@@ -34,4 +34,5 @@ from .prototypes import MeanPrototypes as MeanPrototypes
 from .prototypes import MultiLabelPrototypes as MultiLabelPrototypes
 from .prototypes import PublicPrototypes as PublicPrototypes
 from .prototypes import SoftmaxPrototypes as SoftmaxPrototypes
+from .statement import verify as verify
 from .training import PrivateClassifier as PrivateClassifier

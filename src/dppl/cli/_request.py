@@ -35,6 +35,10 @@ COMMANDS = {
     "evaluate": ("evaluate", "Measure how good a model is on labelled records."),
     "serve": ("serve", "Answer predictions over HTTP, and show a page to try them on."),
     "show": ("show", "Show a model: its classes, its guarantee in words and numbers, and every release behind it."),
+    "verify": (
+        "verify",
+        "Compute sensitivities, noise and cost of a model again, and compare them with what its file states.",
+    ),
     "export": ("export", "Write a model for ONNX or PyTorch, or as a folder for a model hub."),
     "check": ("check", "Report on private records, before a fit: bad ones, unknown labels, class sizes."),
     "audit": ("audit", "Measure a lower bound on the privacy loss of a method and compare it with the promise."),

@@ -156,7 +156,7 @@ app = typer.Typer(
     invoke_without_command=True,  # for --version
     epilog="Exit codes: 0 done; 1 a bug; 2 usage, or the output exists; 3 a budget that cannot be spent; "
     "4 a table, label, class list, model file or ledger that cannot be used; 5 an audit found a violation; "
-    "6 cells of an experiment failed; 130 interrupted; 143 ended by SIGTERM.",
+    "6 cells of an experiment failed; 130 interrupted; 143 ended by SIGTERM. Those of verify are in its help.",
 )
 
 

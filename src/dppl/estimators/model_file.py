@@ -9,6 +9,8 @@ is the word of whoever wrote it.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,13 +95,31 @@ def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
     >>> bool((again.prototypes_ == model.prototypes_).all())
     True
     """
-    name = os.fspath(path)
-    if not os.path.isfile(name):
-        what = "; that is a folder" if os.path.isdir(name) else ""
-        raise FileNotFoundError(f"there is no model file {name}{what}.")
     description, tensors = _read(path)
-    try:
+    with _whole(os.fspath(path)):
         return _rebuild(description, tensors)
+
+
+def unfitted(
+    path: str | os.PathLike[str],
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]], EmbeddingClassifier | None]:
+    """Return what a model file says, its tensors, and the estimator of its parameters, if it is one of dppl.
+
+    Of the guarantee only the budget is read.
+    """
+    description, tensors = _read(path)
+    if description.get("estimator") not in BY_NAME:
+        return description, tensors, None
+    with _whole(os.fspath(path)):
+        return description, tensors, _unfitted(description, tensors)
+
+
+@contextmanager
+def _whole(name: str) -> Iterator[None]:
+    """Say of whatever goes wrong that the file of this name is not a whole model."""
+    try:
+        yield
+        return
     except ModelFileError as error:
         raise ModelFileError(f"{name} {error}") from None
     except Misfit as error:
@@ -120,6 +140,10 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the description and the tensors of a model file of this format."""
+    name = os.fspath(path)
+    if not os.path.isfile(name):
+        what = "; that is a folder" if os.path.isdir(name) else ""
+        raise FileNotFoundError(f"there is no model file {name}{what}.")
     try:
         description, tensors = _tensorfile.read(path, _KEY)
         if (found := description.get("format")) == FORMAT:
@@ -129,17 +153,17 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
         problem = str(error)
         if _tensorfile.holds(path, _FINETUNED):
             problem = "holds weights of a network; SparseFinetuner.load reads it."
-    raise ModelFileError(f"{os.fspath(path)} {problem}")
+    raise ModelFileError(f"{name} {problem}")
 
 
-def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> EmbeddingClassifier:
+def _unfitted(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> EmbeddingClassifier:
+    """Return the estimator of the parameters in a file."""
     if fields["estimator"] not in BY_NAME:
         raise ModelFileError(
             f"holds a {fields['estimator']}, which is no method of dppl. Import the module that defines it and adds it "
             "to dppl.estimators.registry.BY_NAME (docs/own-method.md, Save it), then load the file."
         )
     estimator = BY_NAME[fields["estimator"]].load()
-    guarantee = Guarantee.from_dict(fields["guarantee"])
     lattice = Lattice(**fields["lattice"], center=tensors.get("center"))
     parameters: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in fields["parameters"].items()
@@ -152,9 +176,16 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     elif lattice.rotation not in (None, ROTATION) or lattice.pool != 1:
         raise Misfit("its map is not one of its method")
     # Where the costs of tasks add up, the guarantee is for all, and the parameter what each may spend.
-    budget = budget_from_dict(fields["task_budget"]) if "task_budget" in fields else guarantee.budget
+    budget = budget_from_dict(fields.get("task_budget", fields["guarantee"]["budget"]))
     model: EmbeddingClassifier = estimator(budget, classes, **parameters)
     model.check_parameters()
+    return model
+
+
+def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> EmbeddingClassifier:
+    """Return the model in a file."""
+    model, guarantee = _unfitted(fields, tensors), Guarantee.from_dict(fields["guarantee"])
+    classes, lattice = np.array(fields["classes"]), Lattice(**fields["lattice"], center=tensors.get("center"))
     model.classes_, model.lattice_, model.guarantee_ = classes, lattice, guarantee
     model.n_features_in_, model.encoder_ = lattice.n_features, fields["encoder"]
     model.columns_ = fields.get("columns", {})
@@ -170,7 +201,7 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
         raise Misfit("its guarantee contradicts its parameters")
     if not guarantee.stays_within_budget():
         raise Misfit("its releases cost more than its budget")
-    model._restore(tensors, parameters)
+    model._restore(tensors, model.get_params(deep=False))
     if "public_ids" in fields:
         ids, rows = np.array(fields["public_ids"], object), getattr(model, "public_indices_", None)
         if rows is None or ids.shape != rows.shape or not all(isinstance(name, str) for name in ids.flat):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -25,7 +26,7 @@ from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
 from dppl.kernel.privacy import ZCDP, ApproxDP, Guarantee, Release
 from dppl.kernel.privacy.accounting import rho_per_run_within
 from dppl.kernel.privacy.budgets import checked_budget
-from dppl.kernel.privacy.guarantee import TUNED_ELSEWHERE
+from dppl.kernel.privacy.guarantee import TUNED_ELSEWHERE, Adjacency
 from dppl.kernel.records import private_data
 from dppl.kernel.search import RightAnswers, best_of, probability
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
 
 Scoring: TypeAlias = Literal["accuracy", "balanced"]
+# What a statement says of the candidates, their number and how they were scored.
+_COUNTED = re.compile(r"best of (\d+) candidates of \w+ in held-out (\w+)")
 _FIXED = ("budget", "classes", "adjacency", "unknown_labels", "max_classes_per_person", "random_state")
 
 
@@ -144,9 +147,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
         adjacency, classes = self.estimator.adjacency, reading.public_classes(self.estimator.classes)
         # A fit and its score read disjoint parts of the records, so each may cost what a run may.
-        rho = rho_per_run_within(budget.epsilon, budget.delta, int(self.mean_runs))
-        answers = RightAnswers(len(classes), by_class=self.scoring == "balanced")
-        scoring = calibrated(ZCDP(rho), {"score": Measurement(answers)}, adjacency)["score"]
+        rho, scoring = self._run(budget, adjacency, len(classes))
         with one_thread_each:
             # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid.
             private = private_data(X, y, groups)
@@ -233,6 +234,12 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         check_values(self)
         return budget, candidates
 
+    def _run(self, budget: ApproxDP, adjacency: Adjacency, n_classes: int) -> tuple[float, Calibrated]:
+        """Return what a run may cost, and its score."""
+        rho = rho_per_run_within(budget.epsilon, budget.delta, int(self.mean_runs))
+        answers = RightAnswers(n_classes, by_class=self.scoring == "balanced")
+        return rho, calibrated(ZCDP(rho), {"score": Measurement(answers)}, adjacency)["score"]
+
     def _guarantee(self, inner: list[Guarantee], budget: ApproxDP, rho: float, scoring: Calibrated) -> Guarantee:
         share, noise = probability(self.validation_share), scoring.mechanism
         release = Release(
@@ -259,3 +266,17 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             ),
             exact=all(one.exact for one in inner),
         )
+
+
+def promised_again(stated: Mapping[str, Any], best: EmbeddingClassifier, n_features: int, groups: Any) -> Guarantee:
+    """Return what the search promises whose release a statement holds, and that released a model like `best`."""
+    budget, counted = checked_budget(best.budget), _COUNTED.fullmatch(stated["statistic"])
+    if not isinstance(budget, ApproxDP) or counted is None:
+        raise ParameterError("the statement is of a search, and has none of its budgets or words.")
+    share, runs = stated["parameters"]["validation_share"], int(stated["cost"]["mean_runs"])
+    scoring: Any = counted[2]
+    search = PrivateSearch(best, {}, mean_runs=runs, validation_share=share, scoring=scoring)
+    rho, score = search._run(budget, best.adjacency, len(reading.public_classes(best.classes)))
+    plan = replace(clone(best).set_params(budget=ZCDP(rho)).plan(n_features), whole_persons=False)
+    inner = plan.guarantee_on(np.empty((0, n_features)), groups)
+    return search._guarantee([inner] * int(counted[1]), budget, rho, score)

@@ -42,6 +42,19 @@ _CHUNK = 1 << 22
 _TOLERANCE = 1e-3
 
 
+def statistic_of(size: int) -> str:
+    """Return what the statement calls the sum, for so many trained weights."""
+    return f"sum of clipped gradients ({size} trained weights)"
+
+
+def noise_within(budget: Budget, times: int, sampling_rate: float) -> RoundedGaussian | SampledGaussian:
+    """Return the least noise of so many steps within a budget, which no network decides."""
+    squared_norm = NetworkGradients.squared_norm
+    if sampling_rate < 1:
+        return SampledGaussian.within(budget, squared_norm, times, sampling_rate)
+    return RoundedGaussian.within(budget, squared_norm, times)
+
+
 class NetworkGradients(OwnAnswer):
     """The sum over records of the clipped gradient of the cross-entropy in the trained weights of a network.
 
@@ -97,7 +110,7 @@ class NetworkGradients(OwnAnswer):
     @property
     def statistic(self) -> str:
         """The sum, with the number of weights."""
-        return f"sum of clipped gradients ({self.size} trained weights)"
+        return statistic_of(self.size)
 
     @property
     def unit(self) -> float:
@@ -108,9 +121,7 @@ class NetworkGradients(OwnAnswer):
         """Return the noise; sums over samples have their own accounting."""
         if relation != ADD_REMOVE:
             raise ParameterError("gradients of networks are accounted under add-remove only")
-        if self.sampling_rate < 1:
-            return SampledGaussian.within(budget, self.squared_norm, times, self.sampling_rate)
-        return RoundedGaussian.within(budget, self.squared_norm, times)
+        return noise_within(budget, times, self.sampling_rate)
 
     def answer(self, mechanism: Any, records: Records, source: Randomness, *, weights: Any) -> NDArray[np.int64]:
         """Return the sum at these trained weights with noise, over a new sample."""

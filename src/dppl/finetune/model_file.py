@@ -17,6 +17,7 @@ from dppl.encoders.frozen import tensors_digest
 from dppl.errors import InputError, ModelFileError
 from dppl.finetune.selection import check_module, weights_of
 from dppl.kernel.privacy import Guarantee
+from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.kernel.reading import public_classes
 
 if TYPE_CHECKING:
@@ -72,6 +73,20 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArr
     if not whole:
         raise ModelFileError(f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again.")
     return fields, guarantee, tensors["values"]
+
+
+def planned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee]:
+    """Return what a file says, unchecked except for damage, and what a training of its parameters guarantees."""
+    # Here, because a page of a model needs none of it.
+    from dppl.finetune.gradients import noise_within, statistic_of
+    from dppl.finetune.trainer import guarantee_of
+
+    fields, tensors = _tensorfile.read(path, _KEY)
+    recipe, rate = fields["parameters"]["recipe"], fields["parameters"]["sampling_rate"]
+    budget = budget_from_dict(fields["guarantee"]["budget"])
+    noise = noise_within(budget, n_steps(recipe["epochs"], rate), rate)
+    release = noise.describe(statistic_of(len(tensors["values"])))
+    return fields, guarantee_of(budget, [release], row_independent=recipe["block"] == 1)
 
 
 def check_same_module(path: str | os.PathLike[str], fields: dict[str, Any], module: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
@@ -22,9 +22,9 @@ from dppl.finetune.layers import refuse
 from dppl.finetune.model_file import module_digest, n_steps
 from dppl.finetune.selection import Selection, set_weights, sizes_of, weights_of
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
-from dppl.kernel.privacy import Budget, Guarantee
+from dppl.kernel.privacy import Budget, Guarantee, Release
 from dppl.kernel.privacy.budgets import checked_budget
-from dppl.kernel.privacy.guarantee import ALWAYS_UNCOVERED, FORM_OF_FILES, software_versions
+from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, ALWAYS_UNCOVERED, FORM_OF_FILES
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
@@ -32,6 +32,34 @@ if TYPE_CHECKING:
 _ROWS_MIX = (
     "rounding by which the gradient of a record may depend on the records computed beside it, which block=1 rules out"
 )
+
+
+def guarantee_of(budget: Budget, releases: Sequence[Release], *, row_independent: bool) -> Guarantee:
+    """Return what a training guarantees, from public values alone."""
+    return Guarantee(
+        budget=budget,
+        adjacency="add-remove",
+        releases=tuple(releases),
+        public_inputs=(
+            "the module before the training",
+            "which weights are trained",
+            "the shape of a record",
+            FORM_OF_FILES,
+            "all parameters",
+        ),
+        not_covered=(
+            *([] if row_independent else [_ROWS_MIX]),
+            *ALWAYS_UNCOVERED,
+            "whether a record stopped the training (a token that the module does not know, a code beyond its logits)",
+            "several runs that went on from copies of one checkpoint without a ledger",
+            A_CHANGED_RECORD,
+        ),
+        fit_for_release=True,
+        assumptions=(
+            "the module and all public inputs were made without the private records",
+            "the module keeps nothing of a record that it has seen, nor counts them",
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,32 +160,14 @@ class Training:
         )
         declared = {"gradients": Measurement(self.gradients, times=self.steps)}
         self.measurements = calibrated(self.budget, declared, "add-remove")
-        self.guarantee = Guarantee(
-            budget=self.budget,
-            adjacency="add-remove",
-            releases=tuple(one.release for one in self.measurements.values() if one.release is not None),
-            public_inputs=(
-                "the module before the training",
-                "which weights are trained",
-                "the shape of a record",
-                FORM_OF_FILES,
-                "all parameters",
-            ),
-            not_covered=(
-                *([] if self.gradients.row_independent else [_ROWS_MIX]),
-                *ALWAYS_UNCOVERED,
-                "whether a record stopped the training (a token that the module does not know, a code beyond its "
-                "logits)",
-                "several runs that went on from copies of one checkpoint without a ledger",
-                "a changed label or record, which counts as one removed and one added",
-            ),
-            fit_for_release=released,
-            assumptions=(
-                "the module and all public inputs were made without the private records",
-                "the module keeps nothing of a record that it has seen, nor counts them",
-            ),
-            software={**software_versions(), "torch": str(optional("torch", "torch", "torch").__version__)},
+        guarantee = guarantee_of(
+            self.budget,
+            [one.release for one in self.measurements.values() if one.release is not None],
+            row_independent=self.gradients.row_independent,
         )
+        torch = str(optional("torch", "torch", "torch").__version__)
+        software = {**guarantee.software, "torch": torch}
+        self.guarantee = replace(guarantee, fit_for_release=released, software=software)
 
     def run(
         self,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from dppl._fingerprint import Fingerprint, in_short
 from dppl.encoders.catalogue import PRESETS
-from dppl.errors import InputError
+from dppl.errors import InputError, ParameterError
 from dppl.estimators.model_file import describe as describe_model
 from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.registry import BY_METHOD, BY_NAME
@@ -35,6 +38,23 @@ _TASKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "image-classification": ("A private classifier of images", "an image", ("pixels", "timm", *PRESETS)),
     "tabular-classification": ("A private classifier of embeddings", "an embedding", ()),
 }
+
+
+@contextmanager
+def file_of(model: Any) -> Iterator[Path]:
+    """Give the file of a model, or of a fitted classifier the one that `save` writes: what a reader gets."""
+    from dppl.estimators.released import Reported  # here, because scikit-learn comes with it
+
+    if isinstance(model, str | os.PathLike):
+        yield Path(model)
+    elif isinstance(model, Reported):
+        with TemporaryDirectory() as folder:
+            model.save(path := Path(folder) / "model.safetensors")
+            yield path
+    else:
+        raise ParameterError(
+            f"must be a fitted classifier of dppl, or its file; got {type(model).__name__}.", parameter="model"
+        )
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -158,7 +178,8 @@ def _checks(description: Mapping[str, Any], guarantee: Guarantee, file: str, pai
     checks = [
         ("The file is the one that this page describes", f"sha256sum {name}"),
         ("Everything it promises, recomputed from its releases", f"dppl show {name}"),
-        ("The same for programs, in the form of docs/statement.schema.json", f"dppl show {name} --json"),
+        ("Sensitivities, noise and cost, computed again from its parameters", f"dppl verify {name}"),
+        ("All of it for programs, in the form of docs/statement.schema.json", f"dppl show {name} --json"),
     ]
     if paid:
         checks.append(("What the account of its data set has paid for", "dppl ledger show LEDGER"))

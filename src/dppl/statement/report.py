@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dppl.errors import InputError, ParameterError
 from dppl.io import Source, open_source
 from dppl.io.sources import holds_embeddings
-from dppl.statement.data import FORMAT, account_of, content, describe, evaluation_of, read_evaluation
+from dppl.statement.data import FORMAT, account_of, content, describe, evaluation_of, file_of, read_evaluation
 from dppl.statement.evaluation import is_private, of_model
 from dppl.statement.pictures import gallery_of, selected_items
 
@@ -134,20 +133,8 @@ def make_report(
     A model holds nothing private, and neither does a report of it with a private evaluation. Other `results` are exact
     numbers: if they were measured on private records, the report must not be published.
     """
-    from dppl.estimators.released import Reported  # here, because scikit-learn comes with it
-
-    if isinstance(model, str | os.PathLike):
-        path = Path(model)
+    with file_of(model) as path:
         description, digest = describe(path), sha256(path.read_bytes()).hexdigest()
-    elif isinstance(model, Reported):
-        # The report is of the file that a reader gets, so the model is written as `save` writes it, and read back.
-        with TemporaryDirectory() as folder:
-            model.save(path := Path(folder) / "model.safetensors")
-            description, digest = describe(path), sha256(path.read_bytes()).hexdigest()
-    else:
-        raise ParameterError(
-            f"must be a fitted classifier of dppl, or its file; got {type(model).__name__}.", parameter="model"
-        )
     # What the publisher adds; no guarantee covers it.
     known: dict[str, Any] = {"by": by}
     if results is not None:

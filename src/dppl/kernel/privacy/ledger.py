@@ -241,7 +241,7 @@ class Ledger:
             Whether it pays for a training that draws in steps and may be interrupted. Then `begin_step` keeps several
             runs of it from drawing more than they paid for.
         """
-        cost = self._cost(guarantee, partition)
+        cost = self.cost_of(guarantee, partition=partition)
         # What keeps a release from being an ordinary one is kept for the record.
         unusual = {name: False for name in ("exact", "fit_for_release") if not getattr(guarantee, name)}
         run = uuid4().hex if stepwise else None
@@ -298,7 +298,7 @@ class Ledger:
         partition : str, default=None
             As in `charge`.
         """
-        cost = self._cost(guarantee, partition)
+        cost = self.cost_of(guarantee, partition=partition)
         with _transaction(self._engine) as connection:
             self._join(_paid(connection, self.dataset), (partition, cost))
 
@@ -353,8 +353,15 @@ class Ledger:
 
         return words.account_as_html(self.to_dict())
 
-    def _cost(self, guarantee: Guarantee, partition: str | None) -> dict[str, Any]:
-        """Return what a release costs, if it is of a kind that this account adds up."""
+    def cost_of(self, guarantee: Guarantee, *, partition: str | None = None) -> dict[str, Any]:
+        """Return what a release costs here; raise ParameterError if it is of no kind that this account adds up.
+
+        Parameters
+        ----------
+        guarantee : Guarantee
+        partition : str, default=None
+            As in `charge`.
+        """
         if partition is not None:
             check_name("partition", partition)
             if self.adjacency == "replace-one":

@@ -1,0 +1,58 @@
+"""`dppl verify`: whether a model file states what its method costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from dppl.cli._groups import Account
+from dppl.cli._output import console, print_json, printable, table_of
+from dppl.cli._request import argument, flag, request
+
+
+@request("ledger", "dataset", "json")
+class Verify(Account):
+    """Compute sensitivities, noise and cost of a model again, and compare them with what its file states.
+
+    All follows from the method, its parameters, the number of classes and the
+    width of the rows, as before a fit. With a ledger, the charge of the model
+    must name this file and have its cost. Whether dppl ran as stated no
+    program can see: the file is not signed.
+
+    Exit codes: 0 all agrees; 1 something differs; 2 it cannot be computed
+    again, as for a method of your own (in Python: docs/own-method.md).
+
+    For example:
+
+      dppl verify my.safetensors
+      dppl verify my.safetensors --ledger ledger.db --dataset wards
+    """
+
+    model: Path = argument("MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`.")
+    json: bool = flag("Print JSON.")
+
+    def run(self) -> None:
+        """Verify the model, print a table, and end with the exit code."""
+        from dppl.statement import verify  # here, because the help of a command needs no scikit-learn
+
+        found = verify(self.model, ledger=self.account()["ledger"])
+        if self.json:
+            print_json(found.to_dict())
+        elif found.reason is None:
+            rows = [
+                (
+                    "yes" if one.holds else "NO",
+                    one.what,
+                    one.stated if one.holds else [one.stated, "computed:", one.computed],
+                )
+                for one in found.checks
+            ]
+            console().print(table_of(("agrees", "what", "as stated"), rows))
+            typer.echo("Taken from the file:")
+            for text in found.believed:
+                typer.echo(f"- {printable(text)}")
+            typer.echo("Verified." if found.holds else "NOT verified: the file states something else than its method.")
+        else:
+            typer.echo(f"Cannot be verified: {printable(found.reason)}")
+        raise typer.Exit(0 if found.holds else 1 if found.reason is None else 2)

@@ -1,0 +1,285 @@
+"""Whether a model file states what its method costs: everything is computed again, from parameters alone.
+
+The way is the one of a fit before it reads a record: method and parameters, measurements, reach, noise, mu, epsilon.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.errors import DpplError, ModelFileError
+from dppl.estimators import EmbeddingClassifier, PublicData
+from dppl.estimators.model_file import unfitted
+from dppl.estimators.search import promised_again
+from dppl.finetune.model_file import is_finetuned, planned
+from dppl.kernel.privacy import Guarantee
+from dppl.kernel.privacy.budgets import rounded_up
+from dppl.kernel.privacy.guarantee import PERSON
+from dppl.statement.data import describe, file_of
+
+if TYPE_CHECKING:
+    from dppl.estimators.released import Reported
+    from dppl.kernel.privacy import Ledger
+
+_CLOSE = 1e-9  # relative: the last digits went through floats, which other versions of libraries may round differently
+_PUBLIC_ROWS = "the public rows"
+_ROWS = 64  # at least, of each of two stand-ins for public rows
+_BELIEVED = (
+    "the method, its parameters, the class list and the map, from which everything else is computed",
+    "that the noise came from the operating system, and that dppl ran unchanged",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was compared: what the file states, and what follows from its parameters."""
+
+    what: str
+    stated: str
+    computed: str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What `verify` found.
+
+    Parameters
+    ----------
+    checks : tuple of Check
+        What was compared, in order.
+    believed : tuple of str
+        What nothing but the file says.
+    reason : str, default=None
+        Why nothing could be computed, as for a method that dppl does not know.
+    """
+
+    checks: tuple[Check, ...]
+    believed: tuple[str, ...] = _BELIEVED
+    reason: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything was computed, and nothing differs."""
+        return self.reason is None and all(check.holds for check in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, JSON-ready."""
+        return {"holds": self.holds, **asdict(self)}
+
+    def __str__(self) -> str:
+        if self.reason is not None:
+            return f"It cannot be verified: {self.reason}"
+        lines = [
+            f"{one.what}: {one.stated}" if one.holds else f"{one.what}: {one.stated} is stated, {one.computed} computed"
+            for one in self.checks
+        ]
+        return "\n".join([*lines, "Verified." if self.holds else "NOT verified."])
+
+
+def verify(model: Reported | str | os.PathLike[str], *, ledger: Ledger | None = None) -> Verification:
+    """Compute sensitivities, noise and cost of a model again, and compare them with its statement.
+
+    Parameters
+    ----------
+    model : classifier or path
+        A fitted classifier of dppl, or its file.
+    ledger : Ledger, default=None
+        The account that paid for the model. Its charge must name this file and have its cost.
+
+    Returns
+    -------
+    Verification
+        `holds` says whether everything agrees; ``print`` shows what was compared.
+
+    Raises
+    ------
+    FileNotFoundError, ModelFileError
+        If there is no such file, or it is damaged, or no model.
+
+    Notes
+    -----
+    Of the statement only the budget is used and, where it applies, for how many tasks, runs or persons it is. So the
+    numbers are the ones that the method has with these parameters. Whether it was run so, no program can see: the file
+    is not signed.
+
+    Examples
+    --------
+    >>> import dppl, numpy as np
+    >>> model = dppl.MeanPrototypes(dppl.ApproxDP(1, 1e-6), classes=["a", "b"]).fit(np.eye(2), ["a", "b"])
+    >>> dppl.verify(model).holds
+    True
+    """
+    with file_of(model) as path:
+        try:
+            if is_finetuned(path):
+                stated, promises, believed = _of_network(path)
+            else:
+                stated, promises, believed = _of_estimator(path)
+            checks = list(_compared(stated, *promises[:2]))
+            if ledger is not None:
+                checks += _charges(stated, promises[-1], ledger, sha256(path.read_bytes()).hexdigest())
+        except _CannotCompute as error:
+            return Verification((), reason=str(error))
+        except DpplError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError):
+            what = "states its guarantee in a form that cannot be read"
+            raise ModelFileError(f"{path} {what}. Fetch or fit it again.") from None
+        if all(check.holds for check in checks):
+            checks.append(_whole(path))
+        return Verification(tuple(checks), (*_BELIEVED, *believed))
+
+
+class _CannotCompute(Exception):
+    """The parameters of a file do not lead to a statement; the message says why."""
+
+
+_Promises = tuple[dict[str, Any], list[Guarantee], list[str]]
+
+
+def _of_estimator(path: Path) -> _Promises:
+    """Return the statement of a classifier, what it would be with one and with other public rows, and of one charge."""
+    fields, tensors, estimator = unfitted(path)
+    if estimator is None:
+        raise _CannotCompute(f"{fields['estimator']} is no method of dppl, and only its code says what it measures.")
+    stated = fields["guarantee"]
+    n_tasks = int(tensors["n_tasks"][0]) if "n_tasks" in tensors else 1
+    try:
+        of_one = [_promised(fields, estimator, variant) for variant in (0, 1)]
+        promises = of_one if n_tasks == 1 else [_of_tasks(estimator, one, n_tasks) for one in of_one]
+    except DpplError as error:
+        raise _CannotCompute(f"no fit of its parameters is possible: {error}") from None
+    believed = [f"that it protects {stated['unit']}"]
+    if promises[0].releases != promises[1].releases:
+        believed.append("numbers that follow from public rows, which are not in the file")
+    return stated, [*promises, of_one[0]], believed
+
+
+def _of_network(path: Path) -> _Promises:
+    """Return the same of a network whose weights were trained."""
+    fields, guarantee = planned(path)
+    return fields["guarantee"], [guarantee] * 3, ["the number of trained weights, of which it holds so many"]
+
+
+def _promised(fields: Mapping[str, Any], estimator: EmbeddingClassifier, variant: int) -> Guarantee:
+    """Return what a fit of these parameters promises, with one of two stand-ins for public rows and examples."""
+    stated, width = fields["guarantee"], fields["lattice"]["n_features"]
+
+    def stand_in(n: int) -> NDArray[np.float64]:
+        return np.asarray(np.cos((variant + 1) * np.arange(n * width, dtype=np.float64)).reshape(n, width))
+
+    rows = examples = None
+    if estimator.public_rows == "required" or _PUBLIC_ROWS in stated["public_inputs"]:
+        rows = stand_in(max(_ROWS, getattr(estimator, "n_prototypes", 1)))
+    counts = fields.get("examples", {}).get("counts", [])
+    described = [name for name, count in zip(fields["classes"], counts, strict=False) if count]
+    if described:
+        examples = stand_in(len(described))
+    estimator.set_params(public=PublicData(rows, examples, described or None))
+    groups = () if stated["unit"] == PERSON else None
+    if stated["releases"] and "mean_runs" in stated["releases"][0]["cost"]:
+        return promised_again(stated["releases"][0], estimator, width, groups)
+    return estimator.plan(width).guarantee_on(np.empty((0, width)), groups)
+
+
+def _of_tasks(estimator: Any, of_one: Guarantee, n_tasks: int) -> Guarantee:
+    of_all: Guarantee = estimator._of_tasks(of_one, n_tasks)
+    return replace(of_all, n_models=n_tasks)
+
+
+def _compared(stated: Mapping[str, Any], promised: Guarantee, other: Guarantee) -> Iterator[Check]:
+    """Compare a statement with what is promised, except for what differs with other public rows."""
+    n_stated, n_promised = len(stated["releases"]), len(promised.releases)
+    yield Check("kinds of releases", str(n_stated), str(n_promised), n_stated == n_promised)
+    for says, one, another in zip(stated["releases"], promised.releases, other.releases, strict=False):
+        said, here, there = map(_facts, (says, one.to_dict(), another.to_dict()))
+        free = {name for name in here if here[name] != there.get(name)}
+        kept = [{name: facts[name] for name in facts if name not in free} for facts in (said, here)]
+        yield _check(one.statistic, *kept)
+    whom: dict[str, Any] = {name: getattr(promised, name) for name in ("unit", "adjacency", "exact", "n_models")}
+    whom["neighbours"] = promised.to_dict()["neighbours"]
+    differ = _check("whom it protects", {name: stated.get(name, 1) for name in whom}, whom)
+    yield replace(differ, stated=f"{promised.unit} ({promised.adjacency})") if differ.holds else differ
+    delta, budget = promised.usual_delta, {"notion": promised.budget.notion, **promised.budget.to_dict()}
+    total = f"epsilon {rounded_up(promised.epsilon(delta), 4)} at delta {rounded_up(delta)}"
+    fits = not _different(says := {"notion": stated["notion"], **stated["budget"]}, budget)
+    fits = fits and promised.stays_within_budget()
+    yield Check("all of them, within the budget", f"{_text(says)}: {total}", f"{_text(budget)}: {total}", fits)
+    lists = ("public_inputs", "assumptions", "not_covered")
+    missing = [text for name in lists for text in getattr(promised, name) if text not in stated[name]]
+    what = "public inputs, assumptions, and what it does not cover"
+    yield Check(what, f"{sum(len(stated[name]) for name in lists)} items", "also: " + "; ".join(missing), not missing)
+
+
+def _charges(stated: Mapping[str, Any], of_one: Guarantee, ledger: Ledger, digest: str) -> Iterator[Check]:
+    """Compare the charges of a model with what each should have cost, and the last one with the file."""
+    names = [name for name in (stated["ledger_entry"] or "").split("; ") if name]
+    paid = {f"{ledger.dataset}, release {one['number']}": one for one in ledger.releases()}
+    mine = [name for name, one in paid.items() if name in names or one["model_sha256"] == digest]
+    lost = [name for name in names if name.startswith(f"{ledger.dataset}, release ") and name not in paid]
+    if lost or not mine:
+        yield Check(f"ledger of {ledger.dataset}", "; ".join(lost) or "no charge", "a charge for this file", False)
+        return
+    try:
+        cost = ledger.cost_of(of_one)
+    except DpplError as error:
+        yield Check(f"ledger of {ledger.dataset}", "another kind of account", str(error), False)
+        return
+    for name in mine:
+        yield _check(f"ledger: {name}", paid[name]["cost"], cost)
+    # A network is saved after its training, so its charge holds no hash.
+    last = paid[mine[-1]]["model_sha256"] or digest
+    yield Check("ledger: hash of the file", last, digest, last == digest)
+
+
+def _whole(path: Path) -> Check:
+    """Read the whole file, which says whether its tensors, parameters and statement fit together."""
+    what, says = "tensors and parameters", "they fit together"
+    try:
+        describe(path)
+    except ModelFileError as error:
+        return Check(what, str(error), says, holds=False)
+    return Check(what, says, says, holds=True)
+
+
+def _facts(release: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a release states, by name."""
+    texts = {name: release[name] for name in ("mechanism", "statistic", "norm")}
+    numbers = {"times": release.get("times", 1), "sensitivity": release["sensitivity"], **release["parameters"]}
+    return {**texts, **numbers, **release["cost"]}
+
+
+def _check(what: str, stated: Mapping[str, Any], computed: Mapping[str, Any]) -> Check:
+    """Compare by name, and show what differs, or else all numbers."""
+    differ = _different(stated, computed)
+    shown = differ or [name for name in stated if not isinstance(stated[name], str)]
+    form = ".12g" if differ else ".6g"
+    here, there = (_text({name: one[name] for name in shown if name in one}, form) for one in (stated, computed))
+    return Check(what, here, there, not differ)
+
+
+def _different(stated: Mapping[str, Any], computed: Mapping[str, Any]) -> list[str]:
+    """Return the names under which the two hold different values, or one of them none."""
+    return [name for name in {**stated, **computed} if not _equal(stated.get(name), computed.get(name))]
+
+
+def _equal(stated: Any, computed: Any) -> bool:
+    if isinstance(computed, float) and type(stated) in (int, float):
+        return math.isclose(stated, computed, rel_tol=_CLOSE)
+    return type(stated) is type(computed) and bool(stated == computed)
+
+
+def _text(facts: Mapping[str, Any], form: str = ".12g") -> str:
+    return ", ".join(
+        f"{name} {value:{form}}" if isinstance(value, float) else f"{name} {value}" for name, value in facts.items()
+    )
