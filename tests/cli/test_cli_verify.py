@@ -1,7 +1,5 @@
 """`dppl verify`: a table of checks, and an exit code for scripts."""
 
-import json
-
 import dppl
 from checksums import forged
 from dppl.estimators.model_file import describe
@@ -13,10 +11,6 @@ def test_a_model_verifies_and_the_table_says_what_was_compared(model, cli):
     assert result.stderr == ""
     for text in ("class sums of lattice rows", "one record (add-remove)", "Taken from the file", "Verified."):
         assert text in result.stdout
-    said = json.loads(cli("verify", model, "--json").stdout)
-    assert said["holds"] is True
-    assert said["reason"] is None
-    assert all(check["holds"] for check in said["checks"])
 
 
 def test_less_noise_than_its_cost_needs_ends_with_1(model, cli):
@@ -28,7 +22,6 @@ def test_less_noise_than_its_cost_needs_ends_with_1(model, cli):
     assert result.exit_code == 1
     assert "NOT verified" in result.stdout
     assert "noise_std" in result.stdout
-    assert json.loads(cli("verify", model, "--json").stdout)["holds"] is False
 
 
 def test_a_method_of_ones_own_ends_with_2_and_a_damaged_file_with_4(model, cli, error_line):

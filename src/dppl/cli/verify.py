@@ -7,11 +7,11 @@ from pathlib import Path
 import typer
 
 from dppl.cli._groups import Account
-from dppl.cli._output import console, print_json, printable, table_of
-from dppl.cli._request import argument, flag, request
+from dppl.cli._output import console, printable, table_of
+from dppl.cli._request import argument, request
 
 
-@request("ledger", "dataset", "json")
+@request("ledger", "dataset")
 class Verify(Account):
     """Compute sensitivities, noise and cost of a model again, and compare them with what its file states.
 
@@ -30,29 +30,26 @@ class Verify(Account):
     """
 
     model: Path = argument("MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`.")
-    json: bool = flag("Print JSON.")
 
     def run(self) -> None:
         """Verify the model, print a table, and end with the exit code."""
         from dppl.statement import verify  # here, because the help of a command needs no scikit-learn
 
         found = verify(self.model, ledger=self.account()["ledger"])
-        if self.json:
-            print_json(found.to_dict())
-        elif found.reason is None:
-            rows = [
-                (
-                    "yes" if one.holds else "NO",
-                    one.what,
-                    one.stated if one.holds else [one.stated, "computed:", one.computed],
-                )
-                for one in found.checks
-            ]
-            console().print(table_of(("agrees", "what", "as stated"), rows))
-            typer.echo("Taken from the file:")
-            for text in found.believed:
-                typer.echo(f"- {printable(text)}")
-            typer.echo("Verified." if found.holds else "NOT verified: the file states something else than its method.")
-        else:
+        if found.reason is not None:
             typer.echo(f"Cannot be verified: {printable(found.reason)}")
-        raise typer.Exit(0 if found.holds else 1 if found.reason is None else 2)
+            raise typer.Exit(2)
+        rows = [
+            (
+                "yes" if one.holds else "NO",
+                one.what,
+                one.stated if one.holds else [one.stated, "computed:", one.computed],
+            )
+            for one in found.checks
+        ]
+        console().print(table_of(("agrees", "what", "as stated"), rows))
+        typer.echo("Taken from the file:")
+        for text in found.believed:
+            typer.echo(f"- {printable(text)}")
+        typer.echo("Verified." if found.holds else "NOT verified: the file states something else than its method.")
+        raise typer.Exit(0 if found.holds else 1)
