@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 METHODS = f"auto|{'|'.join(BY_METHOD)}"
 _CONSTANTS = {"true": True, "false": False, "none": None}
 _READING = ("id", "kind", "encoding", "sheet")
-# What stands for DATA where a query does.
+# DATA, where a query is typed instead.
 QUERY = Path("the query")
 _DATABASE = "DPPL_DATABASE"
 
@@ -154,7 +154,7 @@ class Records:
 
     sql: str | None = option(
         "QUERY",
-        "In place of DATA: texts that a query selects. It ends with ORDER BY, unless --read id names ids.",
+        "Instead of DATA: texts that a query selects. It ends with ORDER BY, unless --read id names ids.",
         None,
     )
     database: str | None = option(
@@ -186,7 +186,7 @@ class Records:
         return io.open_sql(str(self.sql), place, columns=columns)
 
     def place_of_query(self, data: Path) -> str | None:
-        """Return the database that a query in place of `data` is for; None without one."""
+        """Return the database of a query that is typed instead of `data`; None without one."""
         if (self.sql is None) == (data == QUERY):
             raise ParameterError("name either DATA, or a query with --sql and its database with --database.")
         if self.sql is None and self.database is not None:
