@@ -108,7 +108,7 @@ def test_the_readme_runs_as_pasted(pasted):
 @pytest.mark.skipif(not TEXTS, reason="needs the extra text")
 def test_the_texts_of_the_readme_get_the_labels_that_it_shows(pasted):
     printed, _ = pasted
-    assert "id,label\n0,delivery\n1,loss\n2,limit\n" in printed
+    assert "id,label\n1,delivery\n2,loss\n3,limit\n" in printed
 
 
 def test_the_page_of_plans_runs(capsys):
