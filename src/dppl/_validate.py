@@ -24,6 +24,7 @@ positive = partial(_numbers, "be a finite number greater than 0", lambda value: 
 not_negative = partial(_numbers, "be a finite number of at least 0", lambda value: 0 <= value < math.inf)
 open_unit = partial(_numbers, "lie strictly between 0 and 1", lambda value: 0 < value < 1)
 share = partial(_numbers, "lie between 0 and 1, such as 0.2", lambda value: 0 < value < 1)
+closed_unit = partial(_numbers, "lie between 0 and 1", lambda value: 0 <= value <= 1)
 cosine = partial(_numbers, "lie between -1 and 1", lambda value: -1 <= value <= 1)
 probability = partial(_numbers, "be above 0 and at most 1", lambda value: 0 < value <= 1)
 

@@ -369,4 +369,4 @@ def test_labels_below_the_least_confidence_are_empty(task, model, cli, error_lin
     expected = [str(label) if p >= least else "" for label, p in zip(fitted.predict(task.X_public), most, strict=True)]
     assert labels == expected
     assert 0 < labels.count("") < len(labels)
-    assert "--min-confidence must be above 0 and at most 1" in error_line(cli(*given, "1.5"))
+    assert "--min-confidence must lie between 0 and 1" in error_line(cli(*given, "1.5"))

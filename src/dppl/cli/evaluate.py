@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dppl import io
+from dppl import _validate, io
 from dppl._progress import progress
 from dppl.cli._groups import (
     Account,
@@ -31,11 +31,15 @@ from dppl.cli.predict import OnModel
 from dppl.errors import InputError, ParameterError
 
 if TYPE_CHECKING:
-    from dppl.evaluation import Evaluation
+    from dppl.evaluation import Abstention, Evaluation
 
 WARNING = (
     "For the data owner's eyes only: no guarantee covers these numbers. To release numbers of private records, type "
     "--private with a budget."
+)
+EXACT_THRESHOLD = (
+    "Publish this threshold, or a model's answers by it, only if these records are public: chosen by private records "
+    "without --private, it is one more use of them, which no guarantee covers."
 )
 _PREDICTED = "predicted"  # the usual column of another model's predictions
 
@@ -48,6 +52,7 @@ class _Tested:
     rows: Any
     labels: Any
     persons: Any  # None without --groups
+    n_classes: int
 
 
 @request("private", "epsilon", "delta", "out", "groups", "json")
@@ -64,6 +69,12 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
     no guarantee covers them, so do not publish them. Balanced accuracy is the mean
     of the class accuracies, and minority accuracy the mean of the smallest 25 %.
     Records that cannot be used are counted, and enter no figure.
+
+    --max-error E also chooses from which confidence on the model should answer,
+    for `dppl predict --min-confidence`, so that at most a share E of its answers is
+    wrong: with 90 % confidence, for records like these. Fix E before you look. By
+    private records only with --private, which counts answers by confidence, too, at
+    a share of the budget; without it, only by records that are public.
 
     MODEL may also be a class list (.txt), if DATA has the labels that another model
     predicted, as texts in the column "predicted" or --x.
@@ -87,12 +98,19 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
     )
     private: bool = flag("Release the numbers under differential privacy: add a budget.")
     out: Path | None = option("FILE", "With --private: JSON file to write, for `dppl show --results`.", None)
+    max_error: float | None = option(
+        "E", "Choose a least confidence: at most a share E of the answers is wrong, such as 0.05.", None
+    )
     json: bool = flag("Print JSON.")
 
     def run(self) -> None:
         """Measure and print."""
         if self.table.suffix == ".safetensors" != self.model.suffix:
             raise ParameterError("name MODEL first, then DATA.")
+        if self.max_error is not None:
+            _validate.open_unit(max_error=self.max_error)
+            if self._is_class_list():
+                raise ParameterError("needs probabilities, which DATA does not have.", parameter="max_error")
         if self.private:
             self._release()
         else:
@@ -105,6 +123,7 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
         """Evaluate under differential privacy."""
         import dppl
         from dppl._files import write_atomically
+        from dppl.evaluation.measuring import usual_parts
 
         budget = self.budget()
         if self.out is not None:
@@ -112,16 +131,20 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
         account = self.account()
         note(budget.weakness)
         with self._tested(budget, account) as tested:
+            if self.max_error is not None:
+                account["parts"] = {*usual_parts(tested.n_classes), "reliability"}
             evaluation = dppl.evaluate(
                 tested.model, tested.rows, tested.labels, budget, groups=tested.persons, **account
             )
         # Written before a word is printed: it is paid for, and whoever reads a pipe may go away.
         if self.out is not None:
             write_atomically(self.out, evaluation.to_json().encode(), overwrite=False)
+        chosen = None if self.max_error is None else evaluation.threshold(self.max_error)
         if self.json:
-            print_json(evaluation.to_dict())
+            print_json(evaluation.to_dict() | ({} if chosen is None else {"threshold": chosen.to_dict()}))
             return
         _print_private(evaluation)
+        self._print_threshold(chosen)
         if self.ledger is not None:
             print_charge(self.ledger, account["ledger"], evaluation.guarantee)
         if self.out is None:
@@ -141,20 +164,25 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
             yield self._predicted()
             return
         model = load_model(self.model)
+        self._check_one_label(model)
         if self.groups is None and model.guarantee_.unit == PERSON:
             note("the model protects persons, and this evaluation records; add --groups COLUMN.")
         check(model, budget, persons=self.groups is not None, **account)
         if self.holds_rows(model):
             rows = self._rows(model)
             with progress("predicting"):
-                yield _Tested(model, rows, require_labels(rows, self.table), self._ids())
+                yield _Tested(model, rows, require_labels(rows, self.table), self._ids(), len(model.classes_))
             return
         source = self._labelled(self.open_records(model, self.table, labelled=True))
         loaded = self.load_predictor(model)
         labels, persons = labels_and_persons(source)
         with progress("embedding", source.count) as advance:
             predictor = predictor_of_source(model, source, len(labels), loaded, advance)
-            yield _Tested(predictor, None, labels, None if self.groups is None else persons)
+            yield _Tested(predictor, None, labels, None if self.groups is None else persons, len(model.classes_))
+
+    def _check_one_label(self, model: Any) -> None:
+        if self.max_error is not None and getattr(model, "several_labels", False):
+            raise ParameterError("is for a model that gives a record one label.", parameter="max_error")
 
     def _is_class_list(self) -> bool:
         return self.model.suffix.lower() == ".txt"
@@ -172,7 +200,7 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
         source = self._labelled(self.open_source(self.table, columns))
         labels, persons = labels_and_persons(source)
         ids = None if self.groups is None else persons
-        return _Tested(AlreadyPredicted(classes), predicted_labels(source), labels, ids)
+        return _Tested(AlreadyPredicted(classes), predicted_labels(source), labels, ids, len(classes))
 
     def _labelled(self, source: io.Source) -> io.Source:
         if source.label_type is None:
@@ -187,37 +215,52 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
 
     def _show(self) -> None:
         """Compare predictions with labels, and print plain numbers for the owner."""
+        import numpy as np
+
+        from dppl.evaluation import AlreadyPredicted, public_threshold
         from dppl.metrics import evaluate
         from dppl.predictions import predict_table, windows
 
         truth: list[Any] = []
         predicted: list[Any] = []  # None for a record that cannot be used
         persons: list[Any] = []
+        tables: list[Any] = []  # probabilities, if a least confidence is to be chosen
+        shares: Any = None if self.max_error is None else "equal"
         if self._is_class_list():
             tested = self._predicted()
             classes, truth, predicted = tested.model.classes_, tested.labels.tolist(), tested.rows.tolist()
             persons = [] if tested.persons is None else tested.persons.tolist()
         else:
             model = load_model(self.model)
+            self._check_one_label(model)
             classes = model.classes_
             if self.holds_rows(model):
                 rows = self._rows(model)
                 truth = list(require_labels(rows, self.table))
                 with progress("predicting"):
-                    predicted = predict_table(model, rows).labels
+                    found = predict_table(model, rows, shares)
+                predicted, tables = found.labels, [found.probabilities]
                 if self.groups is not None:
                     persons = list(self._ids())
             else:
                 source = self._labelled(self.open_records(model, self.table, labelled=True))
-                predictor = self.load_predictor(model)
+                predictor = self.load_predictor(model, shares)
                 # A window at a time: no embedding of a private record outlives its window.
                 with progress("embedding", source.count) as advance:
                     for window, predictions in windows(source, predictor, advance):
                         unusable = [None] * len(window.skipped)
+                        if window.rows:
+                            tables.append(predictions.probabilities)
+                        tables.append(np.full((len(unusable), len(classes)), np.nan, np.float32))
                         truth += window.labels + unusable
                         predicted += predictions.labels + unusable
                         persons += window.persons + unusable
         report = evaluate(truth, predicted, classes, None if self.groups is None else persons)
+        chosen = None
+        if self.max_error is not None:
+            table, labels = np.concatenate(tables), np.array(truth, object)
+            chosen = public_threshold(AlreadyPredicted(classes), table, labels, max_error=self.max_error)
+            report["threshold"] = chosen.to_dict()
         typer.echo(WARNING, err=self.json)
         if report["balanced_accuracy"] is None:
             note("no label of these records is a class of the model; see --y and --labels.")
@@ -225,6 +268,18 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
             print_json(report)
         else:
             _print(report)
+            self._print_threshold(chosen)
+
+    def _print_threshold(self, chosen: Abstention | None) -> None:
+        """Say from which confidence on a model should answer, and what to type."""
+        if chosen is None:
+            return
+        typer.echo(f"{str(chosen).capitalize()}.")
+        if not self.private:
+            typer.echo(EXACT_THRESHOLD)
+        if chosen.min_confidence:
+            least = f"--min-confidence {chosen.min_confidence:g}"
+            typer.echo(f"Next: dppl predict {printable(self.model)} NEW {least}")
 
 
 def _print_private(evaluation: Evaluation) -> None:

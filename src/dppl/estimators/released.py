@@ -369,7 +369,7 @@ class Least:
 
     def __post_init__(self) -> None:
         if self.min_confidence is not None:
-            _validate.probability(min_confidence=self.min_confidence)
+            _validate.closed_unit(min_confidence=self.min_confidence)
         if self.min_similarity is not None:
             _validate.cosine(min_similarity=self.min_similarity)
 

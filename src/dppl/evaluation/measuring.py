@@ -290,6 +290,12 @@ def check(model: Any, budget: Budget, *, persons: bool, ledger: Ledger | None, p
         ledger.check(guarantee_of(budget, paid, [], persons, None, known.choices), partition=partition)
 
 
+def usual_parts(n_classes: int, *, probabilities: bool = True) -> set[str]:
+    """Return what is asked if nothing is named."""
+    parts = {"precision"} | ({"calibration"} if probabilities else set())
+    return parts | ({"curve"} if probabilities and n_classes == 2 else set())
+
+
 def measurements(
     n_classes: int,
     parts: Collection[str] | None = None,
@@ -304,8 +310,7 @@ def measurements(
         labels = outcomes.LabelOutcomes(n_classes, several.max_labels)
         return {"totals": Measurement(outcomes.WholeSets(), _WHOLE), "labels": Measurement(labels, _LABELS)}
     if parts is None:
-        parts = {"precision"} | ({"calibration"} if probabilities else set())
-        parts |= {"curve"} if probabilities and n_classes == 2 else set()
+        parts = usual_parts(n_classes, probabilities=probabilities)
     for part in parts:
         _validate.one_of(PARTS, parts=part)
     if not probabilities and (without := set(parts) & {"calibration", "reliability", "curve"}):
