@@ -6,13 +6,13 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1538,
+    ".": 1539,
     "audit": 686,
-    "cli": 2945,
+    "cli": 3000,
     "continual": 1054,
     "encoders": 1705,
     "estimators": 1998,
-    "evaluation": 2285,
+    "evaluation": 2290,
     "export": 649,
     "finetune": 1768,
     "io": 3716,
