@@ -258,8 +258,9 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
         report = evaluate(truth, predicted, classes, None if self.groups is None else persons)
         chosen = None
         if self.max_error is not None:
+            given: Any = AlreadyPredicted(classes)
             table, labels = np.concatenate(tables), np.array(truth, object)
-            chosen = public_threshold(AlreadyPredicted(classes), table, labels, max_error=self.max_error)
+            chosen = public_threshold(given, table, labels, max_error=self.max_error)
             report["threshold"] = chosen.to_dict()
         typer.echo(WARNING, err=self.json)
         if report["balanced_accuracy"] is None:
