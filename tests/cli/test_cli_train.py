@@ -162,7 +162,7 @@ def test_columns_of_the_public_pool(mails, cli):
     assert cli("embed", "pool.csv", "--x", "body", "--encoder", "letters", "--out", "pool").exit_code == 0
     assert cli(*TRAIN, *SELECT, "--public", "pool").exit_code == 0
     assert cli("show", "m.safetensors", "--public", "pool.csv", "--read", "x=body", "--out", "p.md").exit_code == 0
-    chosen = [pool[int(row)] for row in dppl.load("m.safetensors").public_ids_.ravel()]
+    chosen = [pool[int(row) - 1] for row in dppl.load("m.safetensors").public_ids_.ravel()]
     assert all(text in (mails / "p.md").read_text() for text in chosen)
 
 
