@@ -7,6 +7,7 @@ from hashlib import sha256
 import numpy as np
 
 import dppl
+from dppl.estimators.released import Least
 from dppl.serve import Limits, open_model
 from serve.conftest import Y, as_table, png, served, texts_of
 
@@ -186,3 +187,38 @@ def test_the_encoder_of_the_model_is_the_one_of_the_service(text_model, letters)
     rows = as_table(letters, ["abc"])
     assert text_model.encoder.fingerprint == letters.fingerprint
     assert np.asarray(rows).tolist() == text_model.encoder.encode(["abc"]).tolist()
+
+
+def test_an_item_that_the_model_is_not_sure_of_has_no_label_and_the_nearest_classes(digits, sample):
+    model, rows = dppl.load(digits), np.asarray(sample.X_test[:40], np.float64)
+    confidence, near = model.predict_proba(rows).max(axis=1), model.similarity(rows)
+    sure, close = np.median(confidence), np.quantile(near, 0.25)
+    labels = model.predict(rows, min_confidence=sure, min_similarity=close).tolist()
+    far = near < close
+    reasons = [
+        "none of these classes" if f else "not sure" if c < sure else None for f, c in zip(far, confidence, strict=True)
+    ]
+    asked = {"embeddings": rows.tolist(), "top": 1}
+    with served([open_model(digits)]) as client:
+        by_request = client.post(**asked, min_confidence=sure, min_similarity=close).json()["predictions"]
+        always = client.post(**asked).json()["predictions"]
+    with served([open_model(digits, least=Least(sure, close))]) as client:
+        by_service = client.post(**asked).json()["predictions"]
+        other = client.post(**asked, min_confidence=0, min_similarity=-1).json()["predictions"]
+        about = client.get("/model").json()
+    assert by_request == by_service
+    assert [one["label"] for one in by_service] == labels
+    assert [one["reason"] for one in by_service] == reasons
+    assert {"none of these classes", "not sure", None} == set(reasons)
+    assert [len(one["top"]) for one in by_service] == [3 if label is None else 1 for label in labels]
+    assert [one["similarity"] for one in by_service] == [model.similarity(row[None])[0] for row in rows]
+    assert [one["label"] for one in other] == [one["label"] for one in always] == model.predict(rows).tolist()
+    assert {one["similarity"] for one in always} == {None}
+    assert (about["min_confidence"], about["min_similarity"]) == (sure, close)
+
+
+def test_a_model_without_similarities_says_so(digits, sample):
+    model = replace(open_model(digits), similarity=None)
+    with served([model]) as client:
+        answer = client.post(embeddings=sample.X_test[0].tolist(), min_similarity=0.1)
+    assert (answer.status, answer.json()["error"]) == (422, "no_similarity")

@@ -121,7 +121,7 @@ class Predict(OnModel, Where):
     def run(self) -> None:
         """Predict, and print or write the labels."""
         from dppl._files import write_atomically
-        from dppl.estimators.released import Least
+        from dppl.estimators.released import ALWAYS, Least
         from dppl.predictions import SUFFIXES
 
         out, suffix = self.out, self.out.suffix.lower()
@@ -145,7 +145,7 @@ class Predict(OnModel, Where):
         if self.min_similarity is not None and is_network(model):
             raise ParameterError("is for models of `dppl fit` and `dppl train`.", parameter="min_similarity")
         found, private = self._predict(model)
-        if least != Least():
+        if least != ALWAYS:
             found = found.at_least(least)
         if out != _PIPE:
             content = found.content(suffix, proba=self.proba, top=self.top)

@@ -37,6 +37,10 @@ class Serve(Device):
         "FILE|env:NAME", "Where the token is that every request must bring: a file, or a variable.", None
     )
     encoder: str | None = option("URI", "Where the encoder of a single model is. Default: as it names it.", None)
+    min_confidence: float | None = option("P", "Give no label whose probability is below P, of a single model.", None)
+    min_similarity: float | None = option(
+        "S", "Give no label if the cosine with every class is below S, of a single model.", None
+    )
     embeddings_only: bool = flag("Load no encoder; answer for embeddings.")
     limits: list[str] = option(
         "NAME=N",
@@ -47,6 +51,7 @@ class Serve(Device):
 
     def run(self) -> None:
         """Serve until the end."""
+        from dppl.estimators.released import Least
         from dppl.serve import Limits, listen
         from dppl.serve.server import read_token
 
@@ -56,6 +61,10 @@ class Serve(Device):
             raise ParameterError("models are called as their files are, and two have one name; rename a file.")
         if encoder is not None and (len(models) > 1 or self.embeddings_only):
             raise ParameterError("is for a single model, and not for one of embeddings only.", parameter="encoder")
+        for name in ("min_confidence", "min_similarity"):
+            if getattr(self, name) is not None and len(models) > 1:
+                raise ParameterError("is for a single model; a request may name its own.", parameter=name)
+        least = Least(self.min_confidence, self.min_similarity)
         secret = None if self.token is None else read_token(self.token)
         limits = Limits(**parse_pairs(self.limits, "limits", [one.name for one in fields(Limits)]))
         # Before an encoder is loaded, which takes seconds.
@@ -63,6 +72,6 @@ class Serve(Device):
             from dppl.serve import open_model, serve  # here, where the extra is known to be installed
 
             with progress("loading the models"):
-                how: Any = {"device": self.device, "embeddings_only": self.embeddings_only}
+                how: Any = {"device": self.device, "embeddings_only": self.embeddings_only, "least": least}
                 served = [open_model(path, encoder, **how) for path in models]
             serve(served, listening, token=secret, limits=limits, ready=typer.echo)

@@ -180,7 +180,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
             Of objects where a label may be None.
         """
         least = Least(min_confidence, min_similarity)
-        if least == Least():
+        if least == ALWAYS:
             codes = self._scores(X, unusable, _codes)
             return labels_of(codes, self.classes_, codes < 0, unusable)
         near = min_similarity is not None
@@ -268,6 +268,14 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
     @abstractmethod
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return scores of shape (n, n_classes) for mapped rows."""
+
+    @property
+    def has_similarity(self) -> bool:
+        """Whether `similarity` is defined: the method has a vector for each class in the space of the rows."""
+        try:
+            return len(self._directions()) > 0
+        except ParameterError:
+            return False
 
     def _directions(self) -> NDArray[np.float32]:
         """Return the unit vectors of the classes, shape (n_classes or more, dim); mapped rows are near one of them."""
@@ -382,6 +390,9 @@ class Least:
             assert similarity is not None
             reasons[~(similarity >= self.min_similarity)] = FAR
         return reasons
+
+
+ALWAYS = Least()  # a model that labels every row
 
 
 def _scores_of_part(

@@ -174,10 +174,10 @@ def answered_from(right: Float, wrong: Float, v: float, max_error: float, confid
     """Return the lowest range of confidence from which on at most `max_error` of the answers are wrong, or None.
 
     Thresholds are tested from the highest down, each at an equal share of 1 - `confidence`, to which one that passes
-    adds the level at which it passed: the fallback procedure (Wiens 2003, Pharmaceutical Statistics 2), one of the graphs of
-    Angelopoulos et al. (2021, Learn then test, arXiv:2110.01052). However the tests depend on each other, one that
-    should not passes with probability 1 - `confidence` at most. No share goes to thresholds that would not pass without
-    a single wrong answer (Tarone 1990, Biometrics 46), which the number of answers shows.
+    adds the level at which it passed: the fallback procedure (Wiens 2003, Pharmaceutical Statistics 2), one of the
+    graphs of Angelopoulos et al. (2021, Learn then test, arXiv:2110.01052). However the tests depend on each other,
+    one that should not passes with probability 1 - `confidence` at most. No share goes to thresholds that would not
+    pass without a single wrong answer (Tarone 1990, Biometrics 46), which the number of answers shows.
     """
     answered, wrong = np.cumsum((right + wrong)[::-1]), np.cumsum(wrong[::-1])
     noise = v * np.arange(1, len(wrong) + 1)

@@ -102,7 +102,7 @@ class _Service:
         request.scope["dppl"].update(model=name, kind=kind, items=len(items))
         if kind not in served.about.takes:
             raise RequestError(422, "other_kind", f"This model takes {' or '.join(served.about.takes)}.")
-        reasons: dict[int, str] = {}
+        least, reasons = served.least_of(asked), dict[int, str]()
         if kind == "embeddings":
             if any(len(row) != width for row in items):
                 raise RequestError(422, "wrong_width", f"An embedding of this model has {width} numbers.")
@@ -112,7 +112,7 @@ class _Service:
         predictions = [
             Prediction(reason=reasons.get(place, "the encoder cannot embed it"))
             if row is None
-            else served.prediction(row, asked.top, asked.probabilities)
+            else served.prediction(row, asked.top, asked.probabilities, least)
             for place, row in enumerate(rows)
         ]
         return Predictions(model=name, predictions=predictions).model_dump_json().encode()

@@ -15,16 +15,18 @@ from dppl.encoders import Encoder
 from dppl.encoders.load import Device
 from dppl.errors import DpplError, ParameterError
 from dppl.estimators import load
+from dppl.estimators.released import ALWAYS, Least
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
 from dppl.io.decoding import TooManyPixels, decode
 from dppl.io.records import BadRecord
-from dppl.serve.requests import ModelAnswer, Prediction, Probability, RequestError
+from dppl.serve.requests import ModelAnswer, Prediction, PredictionRequest, Probability, RequestError
 from dppl.statement import model_card, words
 from dppl.statement.data import describe
 from dppl.training.classifier import encoder_of_model
 
 _Rows = NDArray[Any]
+NEAREST = 3  # classes that are named at least, where an item gets no label
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,18 @@ class Served:
     encoder: Encoder | None  # None: embeddings alone are taken
     # From a row of shape (1, n_features) to its label, None if it cannot be used, and its probabilities.
     classify: Callable[[_Rows], tuple[Any, NDArray[np.float64]]]
+    # From such a row to its similarity with the nearest class, where the method has one.
+    similarity: Callable[[_Rows], float] | None = None
+    least: Least = ALWAYS  # where a request names none
+
+    def least_of(self, asked: PredictionRequest) -> Least:
+        """Return what a request requires of a label, or else what the service does."""
+        default = self.least
+        confidence = default.min_confidence if asked.min_confidence is None else asked.min_confidence
+        similarity = default.min_similarity if asked.min_similarity is None else asked.min_similarity
+        if similarity is not None and self.similarity is None:
+            raise RequestError(422, "no_similarity", "This model has no similarities; leave min_similarity out.")
+        return Least(confidence, similarity)
 
     def prepare(self, payload: bytes | str, most_pixels: int) -> tuple[Any, str | None]:
         """Decode and prepare an item; return what the encoder takes, or None and why there is nothing."""
@@ -50,27 +64,43 @@ class Served:
         except Exception:  # an encoder's message about an odd item may quote it
             return None, "the encoder cannot prepare it"
 
-    def prediction(self, row: _Rows, top: int, probabilities: bool) -> Prediction:
+    def prediction(self, row: _Rows, top: int, probabilities: bool, least: Least = ALWAYS) -> Prediction:
         """Predict one row by itself, so that its bits do not depend on the rows that come with it."""
         with np.errstate(all="ignore"):
             label, values = self.classify(row[None])
         if label is None:
             return Prediction(reason="it has no direction (NaN, infinity, only zeros)")
+        near = None
+        if least.min_similarity is not None and self.similarity is not None:
+            near = self.similarity(row[None])
+        (reason,) = least.reasons(values.max(keepdims=True), np.array([near]))
         classes = self.about.classes
         # The label first, also where several classes share its probability.
-        order = np.lexsort(([name != label for name in classes], -values))[:top].tolist()
+        order = np.lexsort(([name != label for name in classes], -values))
+        order = order[: top if reason is None else max(top, NEAREST)].tolist()
         return Prediction(
-            label=label,
+            label=label if reason is None else None,
+            reason=reason,
+            similarity=near,
             top=[Probability(label=classes[place], probability=float(values[place])) for place in order],
             probabilities=values.tolist() if probabilities else None,
         )
 
 
 def open_model(
-    path: Path, encoder: str | None = None, *, device: Device = "auto", embeddings_only: bool = False
+    path: Path,
+    encoder: str | None = None,
+    *,
+    device: Device = "auto",
+    embeddings_only: bool = False,
+    least: Least = ALWAYS,
 ) -> Served:
-    """Read a model file, which gives the model its name, and load its encoder or network, perhaps from `encoder`."""
+    """Read a model file, which gives the model its name, and load its encoder or network, perhaps from `encoder`.
+
+    Labels that are below `least` are not given, unless a request names other numbers.
+    """
     description, takes = describe(path), ["embeddings"]
+    similarity: Callable[[_Rows], float] | None = None
     loaded: Encoder | None = None
     if is_finetuned(path):
         if embeddings_only:
@@ -102,6 +132,14 @@ def open_model(
             (label,) = model.predict(row, unusable="empty").tolist()
             return label, model.predict_proba(row, unusable="empty")[0]
 
+        def near(row: _Rows) -> float:
+            return float(model.similarity(row, unusable="empty")[0])
+
+        if model.has_similarity:
+            similarity = near
+
+    if least.min_similarity is not None and similarity is None:
+        raise ParameterError("is for a model whose method has a vector for each class.", parameter="min_similarity")
     about = ModelAnswer(
         name=path.stem,
         estimator=description["estimator"],
@@ -112,6 +150,8 @@ def open_model(
         summary=guarantee.summary(),
         in_short=[list(line) for line in words.in_short(guarantee)],
         statement=str(guarantee),
+        min_confidence=least.min_confidence,
+        min_similarity=least.min_similarity,
         card=model_card(description, sha256=sha256(path.read_bytes()).hexdigest()),
     )
-    return Served(about, loaded, classify)
+    return Served(about, loaded, classify, similarity, least)

@@ -10,7 +10,7 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, WithJsonSchema, 
 from pydantic_core import PydanticCustomError
 
 KINDS = ("embeddings", "texts", "images")
-FIELDS = (*KINDS, "model", "top", "probabilities")
+FIELDS = (*KINDS, "model", "top", "probabilities", "min_confidence", "min_similarity")
 _Image = Annotated[Base64Bytes, WithJsonSchema({"type": "string", "contentEncoding": "base64"})]
 
 
@@ -35,6 +35,12 @@ class PredictionRequest(BaseModel):
     model: str | None = Field(None, max_length=1000, description="Which model, where several are served.")
     top: int = Field(5, ge=0, description="Number of likeliest classes to return.")
     probabilities: bool = Field(False, description="Whether to return the probabilities of all classes.")
+    min_confidence: float | None = Field(
+        None, ge=0, le=1, description="Least probability of a label; below it the item gets none."
+    )
+    min_similarity: float | None = Field(
+        None, ge=-1, le=1, description="Least cosine with a class; below it the item is of none of them."
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -89,12 +95,16 @@ class Probability(BaseModel):
 
 
 class Prediction(BaseModel):
-    """The prediction for one item. If the item cannot be used, the label is null, and `reason` says why."""
+    """The prediction for one item. Where there is no label, `reason` says why, and `top` has the nearest classes.
+
+    The reason is "not sure" or "none of these classes"; an item that cannot be used has another, and no classes.
+    """
 
     label: Label | None = None
     top: list[Probability] = []
     probabilities: list[float] | None = None
     reason: str | None = None
+    similarity: float | None = None
 
 
 class Predictions(BaseModel):
@@ -115,6 +125,8 @@ class ModelAnswer(BaseModel):
     classes: list[Label]
     summary: str
     in_short: list[list[str]]
+    min_confidence: float | None
+    min_similarity: float | None
     statement: str
     card: str
 
