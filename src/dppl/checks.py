@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from typing import Any
 
 import numpy as np
@@ -22,27 +23,36 @@ _BLOCK_ROWS = 4096
 _MISSING = ("", int(np.iinfo(np.int64).min))
 
 
-def report_on_table(table: EmbeddingTable, classes: NDArray[Any], groups: Any = None) -> dict[str, Any]:
-    """Read a table, its labels and, if they are given, ids of persons; return what to say of them, JSON-ready."""
+def report_on_table(table: EmbeddingTable, classes: NDArray[Any] | None, groups: Any = None) -> dict[str, Any]:
+    """Read a table, its labels and, if they are given, ids of persons; return what to say of them, JSON-ready.
+
+    Where no class list is known (None), labels decide nothing, and those that there are count as classes.
+    """
     report, usable = _rows_report(table), usable_rows(table)
-    if groups is not None:
-        report["persons"] = _persons_report(checked_ids(groups, table), table.y, usable, classes)
     # Labels of the rows that can be used, as of raw records.
-    return _with_labels(report, None if table.y is None else table.y[usable], classes)
+    labels = None if table.y is None else table.y[usable]
+    if groups is not None:
+        named = _those(labels) if classes is None else classes
+        report["persons"] = _persons_report(checked_ids(groups, table), table.y, usable, named)
+    return _with_labels(report, int(usable.sum()), labels, classes)
 
 
-def report_on_source(source: Source, classes: NDArray[Any]) -> dict[str, Any]:
+def report_on_source(source: Source, classes: NDArray[Any] | None) -> dict[str, Any]:
     """Read and decode the records of a source, labels and ids of persons included; return what to say of them."""
     report, labels, ids = _records_report(source)
     if source.person_type is not None:
-        report["persons"] = _persons_report(ids, labels, np.ones(len(ids), bool), classes)
-    return _with_labels(report, labels, classes)
+        named = _those(labels) if classes is None else classes
+        report["persons"] = _persons_report(ids, labels, np.ones(len(ids), bool), named)
+    return _with_labels(report, len(ids), labels, classes)
 
 
-def _with_labels(report: dict[str, Any], labels: NDArray[Any] | None, classes: NDArray[Any]) -> dict[str, Any]:
-    """Add what is to say of the labels, of which a fit uses those in the list of classes."""
+def _with_labels(
+    report: dict[str, Any], usable: int, labels: NDArray[Any] | None, classes: NDArray[Any] | None
+) -> dict[str, Any]:
+    """Add what is to say of the labels, and how many records are used: of `usable` ones those in the class list."""
     if labels is None:
-        return report | {"labels": None}
+        return report | {"labels": None, "used": usable if classes is None else 0}
+    chosen, classes = classes is not None, _those(labels) if classes is None else classes
     codes = class_codes(labels, classes, "ignore")  # as a fit meets them
     unknown, counts = np.unique(labels[codes < 0], return_counts=True)
     order = np.argsort(-counts, kind="stable")
@@ -50,6 +60,7 @@ def _with_labels(report: dict[str, Any], labels: NDArray[Any] | None, classes: N
     entries = [{"class": name, "n": n} for name, n in zip(classes.tolist(), sizes, strict=True)]
     for entry, n in zip(entries, report.get("persons", {}).get("class_sizes", ()), strict=False):
         entry["persons"] = n
+    alike = {_loosely(name): name for name in classes.tolist()}
     report["labels"] = {
         "type": "integers" if labels.dtype.kind == "i" else "text",
         "unknown": [
@@ -59,7 +70,20 @@ def _with_labels(report: dict[str, Any], labels: NDArray[Any] | None, classes: N
         "class_sizes": entries,
         "classes_without_records": [entry["class"] for entry in entries if not entry["n"]],
     }
-    return report | {"used": sum(sizes)}
+    for entry in report["labels"]["unknown"]:
+        if (like := alike.get(_loosely(entry["label"]))) is not None:
+            entry["like"] = like
+    return report | {"used": sum(sizes) if chosen else usable}
+
+
+def _those(labels: NDArray[Any] | None) -> NDArray[Any]:
+    """Return the labels that there are, each once."""
+    return np.array([] if labels is None else sorted(set(labels.tolist()) - {*_MISSING}))
+
+
+def _loosely(name: Any) -> str:
+    """Return a label without what people overlook: case, white space, and how characters are composed."""
+    return unicodedata.normalize("NFC", "".join(unicodedata.normalize("NFC", str(name)).casefold().split()))
 
 
 def _rows_report(table: EmbeddingTable) -> dict[str, Any]:

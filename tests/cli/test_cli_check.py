@@ -80,6 +80,17 @@ def test_the_report_for_people_says_first_whom_it_is_for(flawed, cli):
     assert lines[-1].startswith("But it stops at a label outside the class list, and `dppl fit` after the charge: ")
 
 
+def test_labels_that_people_take_for_a_class_are_named(tmp_path, cli):
+    (tmp_path / "classes.txt").write_text("Straße\ncafé au lait\n7\n")
+    alike = {"STRASSE": "Straße", "Cafe\u0301  Au Lait": "café au lait", "cafeaulait": None, "７": None, "Straße": None}
+    (tmp_path / "mails.csv").write_text("text,label\n" + "".join(f"abc,{label}\n" for label in alike))
+    arguments = "check", tmp_path / "mails.csv", "--classes", tmp_path / "classes.txt"
+    report = json.loads(cli(*arguments, "--json").stdout)
+    found = {entry["label"]: entry.get("like") for entry in report["labels"]["unknown"]}
+    assert found == {name: like for name, like in alike.items() if name != "Straße"}
+    assert "'STRASSE': 1, like the class 'Straße' but for case, spaces or accents" in cli(*arguments).stdout
+
+
 def test_a_good_table_has_nothing_to_report(task, cli):
     report = json.loads(cli("check", task.table, "--classes", task.classes, "--json").stdout)
     assert report["bad_rows"] == {kind: {"n": 0, "first": []} for kind in ("nan", "infinite", "all_zero")}

@@ -8,7 +8,9 @@ from PIL import Image
 
 import dppl
 from dppl.cli import table as table_module
+from dppl.cli.embed import Embed
 from dppl.io import read_table
+from dppl.kernel.reading import NOT_ALL_USABLE
 
 
 @pytest.fixture
@@ -38,8 +40,9 @@ def test_images_become_a_table_for_a_fit(photos, cli, tmp_path):
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
         f"Table: {out}",
-        f"Records that cannot be used, if any, are listed for their owner only in {out}.report.jsonl",
         f"Next: dppl fit {out} --classes FILE ...",
+        f"Before you trust the table, the owner of the records must read {out}.report.jsonl: it names the records that "
+        "cannot be used. How many they are is private, so it is not printed here.",
     ]
     table = read_table(out)
     assert (table.y.tolist(), table.dtype) == (["cat", "cat", "dog", "dog", "dog"], np.int8)
@@ -80,12 +83,17 @@ def test_usage_errors(arguments, code, message, photos, cli, error_line, tmp_pat
     assert not (tmp_path / "t").exists()
 
 
-def test_strict_stops_and_points_to_the_report(photos, cli, error_line, tmp_path):
+def test_strict_stops_before_the_encoder_is_loaded_or_by_its_report(photos, cli, error_line, tmp_path, monkeypatch):
     (photos / "cat" / "private name.png").write_bytes(b"no image")
-    result = cli("embed", photos, "--encoder", "pixels", "--out", tmp_path / "t", "--options", "strict=true")
+    result = cli("embed", photos, "--encoder", "pixels", "--out", tmp_path / "t", "--strict")
+    assert (result.exit_code, error_line(result)) == (4, f"--strict {NOT_ALL_USABLE}")
+    assert not (tmp_path / "t").exists()
+    # What only the encoder cannot take shows late.
+    monkeypatch.setattr(Embed, "check_first", lambda *_: None)
+    result = cli("embed", photos, "--encoder", "pixels", "--out", tmp_path / "t", "--strict")
     assert result.exit_code == 4
     assert error_line(result) == (
-        f"strict wants every record of the source, but one cannot be used; see {tmp_path / 't.report.jsonl'}."
+        f"--strict wants every record of the source, but one cannot be used; see {tmp_path / 't.report.jsonl'}."
     )
 
 
@@ -108,9 +116,7 @@ def test_what_is_printed_tells_nothing_of_the_records(strict, photos, cli, tmp_p
         make(path)
         (tmp_path / str(number)).mkdir()
         monkeypatch.chdir(tmp_path / str(number))
-        result = cli(
-            "embed", photos, "--encoder", "pixels", "--out", "t", *(["--options", "strict=true"] if strict else [])
-        )
+        result = cli("embed", photos, "--encoder", "pixels", "--out", "t", *(["--strict"] if strict else []))
         shown.add((result.exit_code, result.stdout, result.stderr))
         path.unlink(missing_ok=True)
     ((code, _, _),) = shown
@@ -144,7 +150,7 @@ def test_labels_that_are_asked_for_and_not_there_are_an_error(photos, cli, error
 def test_a_table_without_labels_says_so(cli, letters, tmp_path):
     (tmp_path / "new.txt").write_text("a text\n")
     lines = cli("embed", tmp_path / "new.txt", "--encoder", "letters", "--out", tmp_path / "t").stdout.splitlines()
-    assert "for a fit write the texts with their labels as a CSV file" in lines[2]
+    assert "for a fit write the texts with their labels as a CSV file" in lines[1]
 
 
 def test_convert(table, cli, error_line, tmp_path):

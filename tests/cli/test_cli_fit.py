@@ -131,7 +131,7 @@ def test_what_is_printed_names_what_is_public_and_where_the_rest_is(task, cli):
     assert promise[0].startswith("Guarantee: NOT FOR RELEASE")
     assert "random_state" not in result.stdout
     assert last == f"All of it: dppl show {task.out} (--json for machines)"
-    assert owners.startswith("Before you rely on it, the owner of the records should see how many it used: dppl check")
+    assert owners.startswith("Before you trust the model, the owner of the records must read what dppl check TABLE")
 
 
 BUDGETS = {

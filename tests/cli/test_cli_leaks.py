@@ -821,11 +821,9 @@ def test_a_strict_training_tells_one_bit(source, raw_folders, assert_same):
             other = raw_neighbours(*ITEMS["unusable"])[0]
             pair = raw_folders([raw_neighbours(*ITEMS[item])[0], ([*other[0], ""], [*other[1], "cat"])], source)
             assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
-            trace = assert_same(
-                pair, train(["--mu", "1", "--options", "unknown_labels=strict", *LEDGER], source), exit_code=4
-            )
+            trace = assert_same(pair, train(["--mu", "1", "--strict", *LEDGER], source), exit_code=4)
             assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
-            assert trace.stderr.startswith("dppl: error: strict wants records that can all be used")
+            assert trace.stderr.startswith("dppl: error: --strict wants records that can all be used")
             assert "out.safetensors" not in trace.files
 
 
@@ -833,7 +831,8 @@ def test_a_strict_training_tells_one_bit(source, raw_folders, assert_same):
 def test_a_review_shows_nothing_but_on_the_terminal(item, raw_folders, assert_same, monkeypatch):
     pair = raw_folders(raw_neighbours(*ITEMS[item]))
     shown = []
-    monkeypatch.setattr("dppl.cli.check.review", lambda report: shown.append(report()["n"]))
+    monkeypatch.setattr("dppl.cli.check.terminal", contextlib.nullcontext)
+    monkeypatch.setattr("dppl.cli.check.review", lambda report, **_: shown.append(report["n"]))
     trace = assert_same(pair, train(["--mu", "1", "--method", "mean", "--review"], label=ITEMS[item][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     assert shown[0] == shown[1] + 1
@@ -957,14 +956,14 @@ def test_a_label_outside_the_classes_stops_finetuning_without_a_word_about_it(ne
 
 def test_a_strict_finetuning_tells_one_bit_and_is_not_charged(network_folders, assert_same, assert_same_finetuning):
     pair = network_folders([raw_neighbours(*ITEMS[item])[0] for item in ("unusable", "odd label")])
-    trace = assert_same_finetuning(pair, ["--mu", "1", "--options", "unknown_labels=strict", *LEDGER], exit_code=4)
-    assert trace.stderr.startswith("dppl: error: strict wants records that can all be used")
+    trace = assert_same_finetuning(pair, ["--mu", "1", "--strict", *LEDGER], exit_code=4)
+    assert trace.stderr.startswith("dppl: error: --strict wants records that can all be used")
     assert json.loads(assert_same(pair, ["ledger", "show", "ledger.db", "--json"]).stdout)[0]["releases"] == []
 
 
 def test_a_strict_finetuning_says_so_in_its_statement(network_folders, trace):
     folder, _ = network_folders([raw_neighbours(*ITEMS["good"])[1]] * 2)
-    assert trace(folder, *finetune(["--mu", "1", "--options", "unknown_labels=strict"])).exit_code == 0
+    assert trace(folder, *finetune(["--mu", "1", "--strict"])).exit_code == 0
     assert (
         A_STRICT_STOP
         in json.loads(trace(folder, "show", "out.safetensors", "--json").stdout)["guarantee"]["not_covered"]

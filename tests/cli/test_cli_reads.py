@@ -17,10 +17,11 @@ import pytest
 import dppl
 from dppl import GaussianDP, Ledger, PrivateClassifier
 from dppl.cli import check
+from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
 from dppl.errors import DpplError
 from dppl.io import write_table
 from dppl.kernel.privacy.guarantee import A_STRICT_STOP, FORM_OF_FILES
-from dppl.kernel.reading import NOT_ALL_USABLE
+from dppl.kernel.reading import HARDLY_ANY, NOT_ALL_USABLE
 from dppl.training import workflow
 
 CLASSES = ("cat", "dog", "gnu")
@@ -28,7 +29,7 @@ TEXTS = ["abcab", "fghf", "klmk", "abba", "ggf", "mlok"]
 LABELS = list(CLASSES) * 2
 LEDGER = ("--ledger", "ledger.db", "--dataset", "wards")
 TRAIN = ("--encoder", "letters", "--classes", "classes.txt", "--out", "m.safetensors", "--mu", "1", *LEDGER)
-STRICT = f"strict {NOT_ALL_USABLE}"
+STRICT, HARDLY = f"--strict {NOT_ALL_USABLE}", f"--strict {HARDLY_ANY}"
 
 
 def rows_of(*extra, delimiter=","):
@@ -46,6 +47,7 @@ PARTLY = {
     "no label": (rows_of(("abc", "")), CLASSES),
     "the wrong list": (rows_of(), ("Katze", "Hund")),
 }
+NOTHING = {"the wrong list": PARTLY["the wrong list"], "no record": ("text,label\n", CLASSES)}
 
 
 @pytest.fixture
@@ -62,16 +64,16 @@ def charges(folder):
 
 
 def put(folder, name):
-    content, classes = PARTLY[name]
+    content, classes = (PARTLY | NOTHING)[name]
     (folder / "mails.csv").write_text(content)
     (folder / "classes.txt").write_text("".join(f"{one}\n" for one in classes))
 
 
-@pytest.mark.parametrize("name", PARTLY)
+@pytest.mark.parametrize("name", [*PARTLY, "no record"])
 def test_a_strict_training_stops_before_the_charge_by_one_message(name, folder, cli, error_line):
     put(folder, name)
-    result = cli("train", "mails.csv", *TRAIN, "--options", "unknown_labels=strict")
-    assert (result.exit_code, error_line(result)) == (4, STRICT)
+    result = cli("train", "mails.csv", *TRAIN, "--strict")
+    assert (result.exit_code, error_line(result)) == (4, HARDLY if name in NOTHING else STRICT)
     assert (charges(folder), (folder / "m.safetensors").exists()) == (0, False)
 
 
@@ -102,14 +104,14 @@ def test_a_strict_training_stops_by_the_same_message_late(folder, cli, error_lin
     """Where only the embedding shows that a record cannot be used."""
     put(folder, "an empty text")
     monkeypatch.setattr(workflow, "check_records", lambda *_, **__: None)
-    result = cli("train", "mails.csv", *TRAIN, "--options", "unknown_labels=strict")
+    result = cli("train", "mails.csv", *TRAIN, "--strict")
     assert error_line(result).startswith(STRICT)
     assert charges(folder) == 0
 
 
 def test_a_strict_training_that_reads_all_says_so(folder, cli):
     (folder / "mails.csv").write_text(rows_of())
-    assert cli("train", "mails.csv", *TRAIN, "--options", "unknown_labels=strict").exit_code == 0
+    assert cli("train", "mails.csv", *TRAIN, "--strict").exit_code == 0
     guarantee = dppl.load(folder / "m.safetensors").guarantee_
     assert A_STRICT_STOP in guarantee.not_covered
     assert FORM_OF_FILES in guarantee.public_inputs
@@ -158,6 +160,8 @@ def test_the_pool_is_utf_8(folder, cli, error_line):
 
 # Tables of embeddings
 
+SPLIT = ("--out-train", "train.csv", "--out-test", "test.csv")
+SPLIT_OF_TABLE = ("--out-train", "train.npz", "--out-test", "test.npz")
 FIT = ("--classes", "classes.txt", "--out", "m.safetensors", "--mu", "0.2", *LEDGER)
 X = np.eye(6, 8)
 
@@ -173,16 +177,16 @@ def test_a_strict_fit_stops_before_the_charge_by_one_message(fault, relation, fo
     write_table(folder / "t.npz", rows, np.array(names))
     ledger = ["--ledger", "other.db", "--dataset", "wards"]
     Ledger(folder / "other.db", "wards", GaussianDP(1), adjacency="replace-one" if relation else "add-remove")
-    result = cli("fit", "t.npz", *FIT[:-4], *ledger, "--options", "unknown_labels=strict", *relation)
+    result = cli("fit", "t.npz", *FIT[:-4], *ledger, "--strict", *relation)
     assert (result.exit_code, error_line(result)) == (4, STRICT)
     assert len(Ledger(folder / "other.db", "wards").releases()) == 0
 
 
 def test_a_fit_says_last_what_its_owner_must_see(folder, cli):
     write_table(folder / "t.npz", X, np.array(LABELS))
-    result = cli("fit", "t.npz", *FIT, "--options", "unknown_labels=strict")
+    result = cli("fit", "t.npz", *FIT, "--strict")
     last = result.stdout.splitlines()[-1]
-    assert last.startswith("Before you rely on it")
+    assert last.startswith("Before you trust the model, the owner of the records must read")
     assert "dppl check TABLE --classes FILE" in last
     assert cli("check", "t.npz", "--classes", "classes.txt").stdout.endswith("A fit uses 6 of 6 records.\n")
 
@@ -196,15 +200,160 @@ def test_a_strict_fit_wants_a_whole_table(folder):
 
 def test_strict_in_python(letters):
     model = PrivateClassifier("letters", GaussianDP(1), CLASSES)
-    assert (
-        A_STRICT_STOP
-        in model.set_params(options={"unknown_labels": "strict"}).fit(TEXTS, LABELS).guarantee_.not_covered
-    )
+    assert A_STRICT_STOP in model.set_params(unknown_labels="strict").fit(TEXTS, LABELS).guarantee_.not_covered
     for texts, labels in (([*TEXTS[:5], ""], LABELS), (TEXTS, [*LABELS[:5], "Jane"])):
         with pytest.raises(DpplError) as caught:
             model.fit(texts, labels)
         assert str(caught.value) == f"strict {NOT_ALL_USABLE}"
-    assert A_STRICT_STOP not in model.set_params(options=None).fit(TEXTS, LABELS).guarantee_.not_covered
+    assert A_STRICT_STOP not in model.set_params(unknown_labels="error").fit(TEXTS, LABELS).guarantee_.not_covered
+    with pytest.raises(DpplError, match=r"^options must not hold unknown_labels"):
+        model.set_params(options={"unknown_labels": "strict"}).fit(TEXTS, LABELS)
+
+
+def test_items_are_checked_before_they_are_embedded(letters, monkeypatch):
+    monkeypatch.setattr("dppl.training.classifier.embed_items", lambda *_, **__: pytest.fail("it was embedded"))
+    for unknown, texts, labels in (("error", TEXTS, [*LABELS[:5], "Jane"]), ("strict", [*TEXTS[:5], ""], LABELS)):
+        model = PrivateClassifier("letters", GaussianDP(1), CLASSES, descriptions={}, unknown_labels=unknown)
+        with pytest.raises(DpplError, match="at least one"):
+            model.set_params(descriptions=None).fit(texts, labels)
+
+
+@pytest.mark.parametrize("kind", [ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes])
+def test_a_strict_task_of_a_stream_stops_before_the_charge(kind, folder):
+    ledger = Ledger(folder / "ledger.db", "wards")
+    model = kind(GaussianDP(0.2), CLASSES, unknown_labels="strict")
+    model.partial_fit(X, LABELS, ledger=ledger, partition="one")
+    assert A_STRICT_STOP in model.guarantee_.not_covered
+    for rows, labels in ((X, [*LABELS[:5], "Jane"]), (np.vstack([X[:5], X[5:] * np.nan]), LABELS)):
+        with pytest.raises(DpplError) as caught:
+            model.partial_fit(rows, labels, ledger=ledger, partition="two")
+        assert str(caught.value) == f"strict {NOT_ALL_USABLE}"
+    with pytest.raises(DpplError) as caught:
+        model.partial_fit(X, ["Jane"] * 6, ledger=ledger, partition="two")
+    assert str(caught.value) == f"strict {HARDLY_ANY}"
+    assert (model.n_tasks_, charges(folder)) == (1, 1)
+
+
+def test_a_strict_evaluation_in_python(folder):
+    model, ledger = dppl.MeanPrototypes(GaussianDP(1), CLASSES).fit(X, LABELS), Ledger(folder / "ledger.db", "wards")
+    for rows, labels in ((X, [*LABELS[:5], "Jane"]), (np.vstack([X[:5], X[5:] * np.nan]), LABELS)):
+        with pytest.raises(DpplError) as caught:
+            dppl.evaluate(model, rows, labels, GaussianDP(0.1), ledger=ledger, unknown_labels="strict")
+        assert str(caught.value) == f"strict {NOT_ALL_USABLE}"
+        assert charges(folder) == 0
+        found = dppl.evaluate(model, rows, labels, GaussianDP(0.1))
+        assert A_STRICT_STOP not in found.guarantee.not_covered
+    found = dppl.evaluate(model, X, LABELS, GaussianDP(0.1), ledger=ledger, unknown_labels="strict")
+    assert A_STRICT_STOP in found.guarantee.not_covered
+    assert charges(folder) == 1
+    with pytest.raises(DpplError, match=r"^unknown_labels must be one of"):
+        dppl.evaluate(model, X, LABELS, GaussianDP(0.1), unknown_labels="error")
+
+
+def test_a_fit_is_strict_in_one_way(folder, cli, error_line):
+    write_table(folder / "t.npz", X, np.array(LABELS))
+    result = cli("fit", "t.npz", *FIT, "--strict", "--options", "unknown_labels=ignore")
+    assert (result.exit_code, error_line(result)) == (2, "--strict goes without --options unknown_labels.")
+
+
+# Every command that reads records
+
+
+EVALUATE = ("--private", "--mu", "0.2", *LEDGER)
+# What is typed, and what it would write.
+READERS = {
+    "train": (["train", "mails.csv", *TRAIN], ["m.safetensors", "m.safetensors.work"]),
+    "fit": (["fit", "t.npz", *FIT], ["m.safetensors"]),
+    "embed": (["embed", "mails.csv", "--encoder", "letters", "--out", "table"], ["table", "table.report.jsonl"]),
+    "split": (["split", "mails.csv", "--test", "0.5", *SPLIT], ["train.csv", "test.csv"]),
+    "split of a table": (["split", "t.npz", "--test", "0.5", *SPLIT_OF_TABLE], ["train.npz", "test.npz"]),
+    "evaluate texts": (["evaluate", "public.safetensors", "mails.csv", *EVALUATE, "--out", "e.json"], ["e.json"]),
+    "evaluate a table": (["evaluate", "plain.safetensors", "t.npz", *EVALUATE, "--out", "e.json"], ["e.json"]),
+    "evaluate a class list": (["evaluate", "classes.txt", "mails.csv", "--x", "label", "--y", "label", *EVALUATE], []),
+    "evaluate for the owner": (["evaluate", "public.safetensors", "mails.csv"], []),
+}
+
+
+@pytest.fixture
+def readers(folder, letters):
+    """Write records of which one cannot be used, or of which all but one cannot."""
+    rows = dppl.io.EmbeddingTable.of(np.eye(6, 27, dtype=np.float32), metadata={"encoder": letters.fingerprint.text()})
+    dppl.MeanPrototypes(GaussianDP(1), CLASSES).fit(rows, LABELS).save(folder / "public.safetensors")
+    dppl.MeanPrototypes(GaussianDP(1), CLASSES).fit(np.asarray(rows), LABELS).save(folder / "plain.safetensors")
+
+    def write(n_bad):
+        bad = [("\0", "Jane")] * n_bad  # neither the text nor the label can be used
+        (folder / "mails.csv").write_text(rows_of(*bad))
+        table = np.vstack([np.eye(6, 27), np.zeros((n_bad, 27))])
+        write_table(folder / "t.npz", table, np.array([*LABELS, *["cat"] * n_bad]))
+
+    return write
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_command_stops_where_it_is_asked_to_and_only_there(name, folder, readers, cli, error_line, terminal):
+    arguments, outputs = READERS[name]
+    answer, shown = terminal
+    for n_bad, message in ((1, NOT_ALL_USABLE), (60, HARDLY_ANY)):
+        readers(n_bad)
+        result = cli(*arguments, "--strict")
+        assert (result.exit_code, error_line(result)) == (4, f"--strict {message}")
+    # Under review one record that cannot be used is a question, and 60 are an error.
+    result = cli(*arguments, "--review")
+    assert (result.exit_code, error_line(result)) == (4, f"--review {HARDLY_ANY}")
+    shown(until="6 of 66 records")
+    readers(1)
+    answer("no")
+    result = cli(*arguments, "--review")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "dppl: interrupted. Nothing was charged.\n")
+    assert (charges(folder), [path for path in outputs if (folder / path).exists()]) == (0, [])
+    shown(until="6 of 7 records")
+    # With neither, and with a yes, it goes on, and says nothing of the records but to their owner.
+    answer("yes")
+    ignored = ["--options", "unknown_labels=ignore"] if name == "train" else []
+    result = cli(*arguments, *ignored, "--review")
+    assert (result.exit_code, result.stderr) == (0, "")
+    shown(until="6 of 7 records")
+    if name == "evaluate for the owner":
+        return
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("Before you trust ")
+    assert "the owner of the records must read " in last
+    assert "6 of 7" not in result.stdout
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_without_a_terminal_a_review_reads_nothing(name, folder, readers, cli, error_line, monkeypatch):
+    monkeypatch.setattr(check, "_TERMINAL", "/nowhere/tty")
+    result = cli(*READERS[name][0], "--review")  # and there is nothing to read
+    assert (result.exit_code, charges(folder)) == (2, 0)
+    assert error_line(result).startswith("--review shows private counts on a terminal and asks there")
+
+
+def test_records_are_checked_before_the_encoder_is_loaded(readers, cli, monkeypatch):
+    readers(1)
+    for target in ("dppl.encoders.load_encoder", "dppl.predictions.load_predictor"):
+        monkeypatch.setattr(target, lambda *_, **__: pytest.fail("it was loaded"))
+    for name in ("embed", "evaluate texts", "evaluate for the owner"):
+        assert cli(*READERS[name][0], "--strict").exit_code == 4
+
+
+def test_a_strict_run_of_good_records_goes_on(folder, readers, cli):
+    readers(0)
+    assert cli(*READERS["evaluate texts"][0], "--strict").exit_code == 0
+    assert A_STRICT_STOP in json.loads((folder / "e.json").read_text())["guarantee"]["not_covered"]
+    for name in ("embed", "split", "split of a table"):
+        assert cli(*READERS[name][0], "--strict").exit_code == 0
+
+
+def test_json_stays_json_under_review(readers, cli, terminal):
+    readers(1)
+    answer, shown = terminal
+    answer("yes")
+    result = cli(*READERS["evaluate texts"][0], "--review", "--json")
+    assert json.loads(result.stdout)["n"]
+    assert result.stderr.startswith("Before you trust these numbers")
+    shown(until="6 of 7 records")
 
 
 # --review
@@ -255,15 +404,6 @@ def test_a_review_is_on_the_terminal_alone_and_no_stops_before_the_charge(comman
     for stream in (result.stdout, result.stderr):
         assert "6 of 7" not in stream
         assert "unusable" not in stream
-
-
-def test_a_review_without_a_terminal_reads_nothing(folder, cli, error_line, monkeypatch):
-    (folder / "mails.csv").write_text(rows_of())
-    monkeypatch.setattr(check, "_TERMINAL", "/nowhere/tty")
-    monkeypatch.setattr("dppl.checks.report_on_source", lambda *_: pytest.fail("it was read"))
-    result = cli("train", "mails.csv", *TRAIN, "--review")
-    assert (result.exit_code, charges(folder)) == (2, 0)
-    assert error_line(result).startswith("--review shows private counts on a terminal and asks there")
 
 
 @pytest.mark.slow

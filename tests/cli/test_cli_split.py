@@ -25,9 +25,11 @@ def test_it_says_what_to_do_next(here, cli):
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
         "Two files that share no record, and no id: train-part.npz, test-part.npz\n"
-        "They are as private as the records, and their owner can look into them with dppl check.\n"
+        "They are as private as the records.\n"
         "Next: train on train-part.npz with --ledger FILE --dataset NAME/train; then dppl evaluate MODEL test-part.npz "
         "--private with --ledger FILE --dataset NAME/test\n"
+        "Before you trust a model of them, the owner of the records must read what dppl check FILE --classes FILE "
+        "prints: it names the records that cannot be used. How many they are is private, so it is not printed here.\n"
     )
 
 

@@ -106,7 +106,7 @@ def test_from_texts_to_predictions(mails, cli):
     assert (result.exit_code, result.stderr) == (0, WEAK)
     assert result.stdout.startswith("SoftmaxPrototypes: 3 classes, 27 features, add-remove. Started from ")
     assert (
-        "Before you rely on it, the owner of the records should read m.safetensors.private.jsonl"
+        "Before you trust the model, the owner of the records must read m.safetensors.private.jsonl: "
         in result.stdout.splitlines()[-1]
     )
     assert set(names_in(mails)) - set(before) == {"m.safetensors", "m.safetensors.private.jsonl"}

@@ -201,6 +201,14 @@ class Records:
         raw = self.sql is not None or self.how().get("kind", "auto") != "auto"
         return not raw and io.holds_embeddings(data, x=self.x or "x")
 
+    def open_any(self, data: Path, classes: Any) -> tuple[Any, ...]:
+        """Return what a report is about: a table, the classes and ids of persons, or a source and the classes."""
+        x, y, labels, groups = self.x or "x", *(getattr(self, name, None) for name in ("y", "labels", "groups"))
+        if self.holds_embeddings(data):
+            table = io.read_table(data, x=x, y=y or "y", labels=labels)
+            return table, classes, read_ids(data, groups, y=y or "y", labels=labels)
+        return self.open_source(data, self.columns(), labels), classes
+
 
 @request(panel="data")
 class Labels:
@@ -235,23 +243,53 @@ def read_ids(table: Path, groups: str | None, *, y: str, labels: Path | None) ->
 
 
 @request(panel="data")
-class Review:
-    """What the owner of the records sees before a fit."""
+class BeforeCharge:
+    """What may stop a run before anything is embedded or charged; without these options no record decides that."""
 
+    strict: bool = flag(
+        "Stop before anything is embedded or charged if a record cannot be used or has a label outside the class list. "
+        "That is one bit about the records, which no guarantee covers."
+    )
     review: bool = flag(
         "First show what `dppl check` shows, on your terminal alone, and ask. No guarantee covers your choice."
     )
 
-    def ask_owner(self, read: Callable[[], Any], *about: Any) -> None:
-        """Report on a table or source, if asked to, and go on only if the owner says so."""
+    def __post_init__(self) -> None:
         if self.review:
-            from dppl.cli.check import report_on, review
+            from dppl.cli.check import terminal
 
-            review(lambda: report_on(read(), *about))
+            with terminal():  # or nothing is read
+                pass
+
+    def check_first(self, read: Callable[[], tuple[Any, ...]], *, fit: bool = False) -> None:
+        """Show its owner what a run can use, and stop if that is not enough, as far as the options ask for it.
+
+        `read` returns a table or source, the classes if they are known, and ids of persons. A strict `fit` stops by
+        itself: it knows the encoder.
+        """
+        strict = self.strict and not fit
+        if not (self.review or strict):
+            return
+        from dppl.cli.check import report_on, review
+        from dppl.kernel.reading import refuse_unusable_records
+
+        report = report_on(*read())
+        if self.review:
+            review(report, fit=fit)
+        if strict:
+            refuse_unusable_records(report["used"], report["n"])
+
+    def strictly(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return parameters of a fit, of which a strict run is one."""
+        if not self.strict:
+            return options
+        if "unknown_labels" in options:
+            raise ParameterError("goes without --options unknown_labels.", parameter="strict")
+        return options | {"unknown_labels": "strict"}
 
 
 @request(panel="method")
-class Method:
+class Method(BeforeCharge):
     """Which estimator is fitted, and with which parameters."""
 
     method: str = option(
@@ -264,15 +302,14 @@ class Method:
         "NAME=VALUE",
         "A parameter of the method, as in Python (docs/methods.md); may be repeated: n_prototypes=3 of public, "
         "lattice__rotation=auto of mean. unknown_labels=ignore skips records with a label outside --classes, at "
-        "which a fit stops otherwise; unknown_labels=strict stops before anything is charged, also if a record cannot "
-        "be used, which is one bit about the records that no guarantee covers. With --groups, "
+        "which a fit stops otherwise. With --groups, "
         "max_classes_per_person=N. random_state=N repeats the noise; such a model must not be released.",
         (),
     )
 
     def estimator(self, budget: Spent, classes: Any, rows: Path | None, **given: Any) -> Any:
         """Return the unfitted estimator; `rows`, the path of public ones, is refused if it would not use them."""
-        options = parse_pairs(self.options, "options")
+        options = self.strictly(parse_pairs(self.options, "options"))
         # DPPL-Mean reads public rows only for the lattice; elsewhere they would seem to help and do nothing.
         if rows is not None and self.method == "mean" and not options.keys() & {"lattice__center", "lattice__rotation"}:
             raise ParameterError(
@@ -302,7 +339,7 @@ class Device:
 
 
 @request(panel="data")
-class Fitting(Classes, Labels, Review, Budget, Account):
+class Fitting(Classes, Labels, BeforeCharge, Budget, Account):
     """What every training on private records is asked."""
 
     out: Path = option("MODEL", "Model file to write.")

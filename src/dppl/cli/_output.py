@@ -79,3 +79,12 @@ def print_model(guarantee: Guarantee, model: Path, what: str = "", code: str = "
     for heading, text in words.in_short(guarantee):
         typer.echo(f"{heading}: {printable(text)}")
     typer.echo(f"All of it: dppl show {path} (--json for machines)")
+
+
+def tell_owner(what: str, where: str, *, err: bool = False) -> None:
+    """Say last, in the same words whatever the records are, where their owner finds how many were used."""
+    typer.echo(
+        f"Before you trust {what}, the owner of the records must read {where}: it names the records that cannot be "
+        "used. How many they are is private, so it is not printed here.",
+        err=err,
+    )

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import typer
 from rich.console import Console
 
 from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import QUERY, Classes, Labels, Persons, Records, read_ids
+from dppl.cli._groups import QUERY, Classes, Labels, Persons, Records
 from dppl.cli._output import console, print_facts, print_json, table_of
 from dppl.cli._request import argument, flag, request
 from dppl.errors import ParameterError
+from dppl.kernel.reading import refuse_unusable_records
 
 WARNING = "For the data owner's eyes only: this report describes private records, and no guarantee protects it."
 _UNKNOWN_SHOWN = 20
@@ -47,13 +48,7 @@ class Check(Records, Labels, Persons, Classes):
 
     def run(self) -> None:
         """Read everything and print the report."""
-        path, x, y, labels = self.table, self.x or "x", self.y or "y", self.labels
-        classes = self.class_list()
-        if self.holds_embeddings(path):
-            table = io.read_table(path, x=x, y=y, labels=labels)
-            about: Any = (table, classes, read_ids(path, self.groups, y=y, labels=labels))
-        else:
-            about = (self.open_source(path, self.columns(), labels), classes)
+        about = self.open_any(self.table, self.class_list())
         with progress("reading"):
             report = report_on(*about)
         typer.echo(WARNING, err=self.json)
@@ -64,7 +59,7 @@ class Check(Records, Labels, Persons, Classes):
 
 
 def report_on(records: Any, classes: Any, ids: Any = None) -> dict[str, Any]:
-    """Report on a table, with ids of persons, or on a source, which has its own."""
+    """Report on a table, with ids of persons, or on a source, which has its own; without classes if they are None."""
     from dppl import checks  # here, because it takes long to import
 
     if isinstance(records, io.Source):
@@ -72,47 +67,55 @@ def report_on(records: Any, classes: Any, ids: Any = None) -> dict[str, Any]:
     return checks.report_on_table(records, classes, ids)
 
 
-def review(report: Callable[[], dict[str, Any]]) -> None:
-    """Show the owner's report, and ask whether to go on; what is piped or logged gets no word of it.
-
-    Without a terminal nothing is read.
-    """
+@contextmanager
+def terminal() -> Iterator[tuple[IO[str], IO[str]]]:
+    """Open the terminal that controls this process twice, to read and to write: it has no place to go back to."""
     with ExitStack() as stack:
         try:
-            # Two files, for a terminal has no place to go back to.
             answers = stack.enter_context(open(_TERMINAL, encoding="utf-8", errors="replace"))
-            terminal = stack.enter_context(open(_TERMINAL, "w", encoding="utf-8", errors="backslashreplace"))
+            shown = stack.enter_context(open(_TERMINAL, "w", encoding="utf-8", errors="backslashreplace"))
         except OSError:
             raise ParameterError(
                 "shows private counts on a terminal and asks there, but this run has none; use dppl check before it, "
-                "or --options unknown_labels=strict.",
+                "or --strict.",
                 parameter="review",
             ) from None
-        screen = console(file=terminal)
+        yield answers, shown
+
+
+def review(report: dict[str, Any], *, fit: bool) -> None:
+    """Show the owner's report, and ask whether to go on; what is piped or logged gets no word of it."""
+    with terminal() as (answers, shown):
+        screen = console(file=shown)
         screen.print(WARNING, soft_wrap=True)
-        print_report(report(), screen)
-        screen.print("Go on with these records, and let the fit be charged? [y/N] ", end="")
-        terminal.flush()
+        print_report(report, screen, fit=fit)
+        refuse_unusable_records(report["used"], report["n"], "review")
+        screen.print("Go on with these records? [y/N] ", end="")
+        shown.flush()
         if answers.readline().strip().lower() not in ("y", "yes"):
             stop = KeyboardInterrupt()
             stop.add_note("Nothing was charged.")
             raise stop
 
 
-def print_report(report: dict[str, Any], screen: Console) -> None:
-    """Print a report of `dppl.checks` for people."""
+def print_report(report: dict[str, Any], screen: Console, *, fit: bool = True) -> None:
+    """Print a report of `dppl.checks` for people, before a fit or another use of the records."""
     labels = report["labels"]
     screen.print()
     print_facts(_facts(report), 15, screen)
     if labels is None:
         screen.print("There are no labels; name their array or column with --y, or their file with --labels.")
-        return
-    # Entries have the number of records, and of persons where ids are given.
-    headings = ("class", "records", "persons")[: len(labels["class_sizes"][0])]
-    screen.print(table_of(headings, (entry.values() for entry in labels["class_sizes"]), headings[1:]))
+        if fit:
+            return
+    elif sizes := labels["class_sizes"]:
+        # Entries have the number of records, and of persons where ids are given.
+        headings = ("class", "records", "persons")[: len(sizes[0])]
+        screen.print(table_of(headings, (entry.values() for entry in sizes), headings[1:]))
     silently = "" if report["used"] == report["n"] else "; it skips the others without a word"
-    screen.print(f"A fit uses {report['used']} of {report['n']} records{silently}.", soft_wrap=True)
-    if labels["unknown"]:
+    screen.print(
+        f"{'A fit' if fit else 'This run'} uses {report['used']} of {report['n']} records{silently}.", soft_wrap=True
+    )
+    if fit and labels["unknown"]:
         screen.print(
             "But it stops at a label outside the class list, and `dppl fit` after the charge: add the class to the "
             "list, or type --options unknown_labels=ignore.",
@@ -151,7 +154,8 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
         yield "labels", labels["type"]
         yield "unknown labels", f"{sum(entry['n'] for entry in unknown)} records, {len(unknown)} labels"
         for entry in unknown[:_UNKNOWN_SHOWN]:
-            yield "", f"{'(missing)' if entry['label'] is None else repr(entry['label'])}: {entry['n']}"
+            like = f", like the class {entry['like']!r} but for case, spaces or accents" if "like" in entry else ""
+            yield "", f"{'(missing)' if entry['label'] is None else repr(entry['label'])}: {entry['n']}{like}"
         if len(unknown) > _UNKNOWN_SHOWN:
             yield "", f"and {len(unknown) - _UNKNOWN_SHOWN} more labels (--json shows all)"
         yield "empty classes", len(labels["classes_without_records"])

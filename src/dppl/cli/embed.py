@@ -11,15 +11,15 @@ import typer
 
 from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import QUERY, Device, Labels, Persons, Records, labels_hint, parse_pairs
-from dppl.cli._output import console, printable, table_of
+from dppl.cli._groups import QUERY, BeforeCharge, Device, Labels, Persons, Records, labels_hint, parse_pairs
+from dppl.cli._output import console, printable, table_of, tell_owner
 from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
 
 if TYPE_CHECKING:
     from dppl.encoders import Encoder
 
-_OPTIONS = ("workers", "shard_rows", "precision", "strict")
+_OPTIONS = ("workers", "shard_rows", "precision")
 
 
 def _list_encoders(asked: bool) -> None:
@@ -42,7 +42,7 @@ def _list_encoders(asked: bool) -> None:
 
 
 @request("out", "encoder", "x", "y", "labels", "encoders")
-class Embed(Records, Labels, Persons, Device):
+class Embed(Records, Labels, Persons, BeforeCharge, Device):
     r"""Embed raw images or texts with a frozen public encoder.
 
     Writes a folder of Parquet shards for `dppl fit`. After an interruption the
@@ -73,9 +73,9 @@ class Embed(Records, Labels, Persons, Device):
     rows: str = option("float16|int8|float32", "How embeddings are stored. Default float16.", "float16")
     options: list[str] = option(
         "NAME=VALUE",
-        "May be repeated. strict=true: stop at a record that cannot be used. workers: threads that read and decode, by "
-        "default one for each core, at most 8. shard_rows: records in a shard, by default 512 images or 4096 others. "
-        "precision: float32 or float16, of the encoder's arithmetic.",
+        "May be repeated. workers: threads that read and decode, by default one for each core, at most 8. shard_rows: "
+        "records in a shard, by default 512 images or 4096 others. precision: float32 or float16, of the encoder's "
+        "arithmetic.",
         (),
     )
 
@@ -87,22 +87,21 @@ class Embed(Records, Labels, Persons, Device):
         if out.resolve().is_relative_to(self.source.resolve()):
             raise ParameterError(f"must not lie in SOURCE, which is read; {out} does.", parameter="out")
         options = parse_pairs(self.options, "options", _OPTIONS)
-        if options.get("strict") not in (None, True, False):
-            raise ParameterError(f"must be true or false; got {options['strict']!r}.", parameter="strict")
         precision = options.pop("precision", "auto")
         # The source is opened before the encoder is loaded, which takes seconds.
         records = self.open_source(self.source, self.columns(), self.labels)
+        self.check_first(lambda: (records, None))
         encoder = load_encoder(self.encoder, self.device, precision)
         rows: Any = self.rows
         with resumable(out), progress("embedding", records.count) as advance:
-            done = io.embed(records, encoder, out, rows=rows, progress=advance, **options)
+            done = io.embed(records, encoder, out, rows=rows, progress=advance, strict=self.strict, **options)
         typer.echo(f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"))
-        typer.echo(f"Records that cannot be used, if any, are listed for their owner only in {printable(done.report)}")
         if records.label_type is None:
             typer.echo(f"The table has no labels, which dppl predict does not need; for a fit {labels_hint(records)}.")
         else:
             persons = "" if self.groups is None else f" --groups {io.PERSON}"
             typer.echo(f"Next: dppl fit {printable(out)}{persons} --classes FILE ...")
+        tell_owner("the table", printable(done.report))
 
 
 def load_encoder(encoder: str, device: str, precision: str = "auto") -> Encoder:

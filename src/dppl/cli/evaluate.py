@@ -14,6 +14,7 @@ from dppl import _validate, io
 from dppl._progress import progress
 from dppl.cli._groups import (
     Account,
+    BeforeCharge,
     Labels,
     NoiseBudget,
     Persons,
@@ -24,7 +25,7 @@ from dppl.cli._groups import (
     read_rows_for,
     require_labels,
 )
-from dppl.cli._output import console, note, print_facts, print_json, printable, table_of
+from dppl.cli._output import console, note, print_facts, print_json, printable, table_of, tell_owner
 from dppl.cli._request import argument, flag, option, request
 from dppl.cli.ledger import print_charge
 from dppl.cli.predict import OnModel
@@ -56,7 +57,7 @@ class _Tested:
 
 
 @request("private", "epsilon", "delta", "out", "groups", "json")
-class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
+class Evaluate(OnModel, Labels, Persons, BeforeCharge, NoiseBudget, Account):
     r"""Measure how good a model is on labelled records.
 
     With --private and a budget, the numbers may be released, such as 0.82 (0.80 to
@@ -134,7 +135,13 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
             if self.max_error is not None:
                 account["parts"] = {*usual_parts(tested.n_classes), "reliability"}
             evaluation = dppl.evaluate(
-                tested.model, tested.rows, tested.labels, budget, groups=tested.persons, **account
+                tested.model,
+                tested.rows,
+                tested.labels,
+                budget,
+                groups=tested.persons,
+                unknown_labels="strict" if self.strict else "ignore",
+                **account,
             )
         # Written before a word is printed: it is paid for, and whoever reads a pipe may go away.
         if self.out is not None:
@@ -142,16 +149,17 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
         chosen = None if self.max_error is None else evaluation.threshold(self.max_error)
         if self.json:
             print_json(evaluation.to_dict() | ({} if chosen is None else {"threshold": chosen.to_dict()}))
-            return
-        _print_private(evaluation)
-        self._print_threshold(chosen)
-        if self.ledger is not None:
-            print_charge(self.ledger, account["ledger"], evaluation.guarantee)
-        if self.out is None:
-            typer.echo("Keep this: a second run costs as much again. --out FILE writes it for dppl show.")
         else:
-            page = f"dppl show {printable(self.model)} --out page.html --results {printable(self.out)}"
-            typer.echo(f"Saved to {printable(self.out)}. Next: {page}")
+            _print_private(evaluation)
+            self._print_threshold(chosen)
+            if self.ledger is not None:
+                print_charge(self.ledger, account["ledger"], evaluation.guarantee)
+            if self.out is None:
+                typer.echo("Keep this: a second run costs as much again. --out FILE writes it for dppl show.")
+            else:
+                page = f"dppl show {printable(self.model)} --out page.html --results {printable(self.out)}"
+                typer.echo(f"Saved to {printable(self.out)}. Next: {page}")
+        tell_owner("these numbers", "what dppl check DATA --classes FILE prints", err=self.json)
 
     @contextmanager
     def _tested(self, budget: Any, account: dict[str, Any]) -> Iterator[_Tested]:
@@ -173,7 +181,7 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
             with progress("predicting"):
                 yield _Tested(model, rows, require_labels(rows, self.table), self._ids(), len(model.classes_))
             return
-        source = self._labelled(self.open_records(model, self.table, labelled=True))
+        source = self._labelled(self.open_records(model, self.table, labelled=True), model.classes_)
         loaded = self.load_predictor(model)
         labels, persons = labels_and_persons(source)
         with progress("embedding", source.count) as advance:
@@ -197,18 +205,21 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
                 raise ParameterError("is for a model, but MODEL is a class list.", parameter=name)
         classes = io.read_classes(self.model)
         columns = replace(self.columns(), x=self.x or _PREDICTED)
-        source = self._labelled(self.open_source(self.table, columns))
+        source = self._labelled(self.open_source(self.table, columns), classes)
         labels, persons = labels_and_persons(source)
         ids = None if self.groups is None else persons
         return _Tested(AlreadyPredicted(classes), predicted_labels(source), labels, ids, len(classes))
 
-    def _labelled(self, source: io.Source) -> io.Source:
+    def _labelled(self, source: io.Source, classes: Any) -> io.Source:
         if source.label_type is None:
             raise InputError(f"{self.table} has no labels; {labels_hint(source)}.")
+        self.check_first(lambda: (source, classes))
         return source
 
     def _rows(self, model: Any) -> io.EmbeddingTable:
-        return read_rows_for(model, self.table, x=self.x or "x", y=self.y or "y", labels=self.labels)
+        table = read_rows_for(model, self.table, x=self.x or "x", y=self.y or "y", labels=self.labels)
+        self.check_first(lambda: (table, model.classes_, self._ids()))
+        return table
 
     def _ids(self) -> Any:
         return read_ids(self.table, self.groups, y=self.y or "y", labels=self.labels)
@@ -243,7 +254,7 @@ class Evaluate(OnModel, Labels, Persons, NoiseBudget, Account):
                 if self.groups is not None:
                     persons = list(self._ids())
             else:
-                source = self._labelled(self.open_records(model, self.table, labelled=True))
+                source = self._labelled(self.open_records(model, self.table, labelled=True), classes)
                 predictor = self.load_predictor(model, shares)
                 # A window at a time: no embedding of a private record outlives its window.
                 with progress("embedding", source.count) as advance:

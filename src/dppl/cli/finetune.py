@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from dppl._progress import progress
 from dppl.cli._groups import Device, NoiseBudget, parse_pairs
-from dppl.cli._output import note, print_model
+from dppl.cli._output import note, print_model, printable, tell_owner
 from dppl.cli._request import option, request
 from dppl.cli.embed import resumable
 from dppl.cli.ledger import print_charge
-from dppl.cli.train import Training, print_skipped
+from dppl.cli.train import Training
 from dppl.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Finetune(NoiseBudget, Training, Device):
         taken = {"module", "budget", "classes", "head", "recipe"}
         moves = {one.name for one in fields(Recipe)} - {"batch_size"}
         known = sorted(set(SparseFinetuner._get_param_names()) - taken | moves)
-        options = parse_pairs(self.options, "options", known)
+        options = self.strictly(parse_pairs(self.options, "options", known))
         # The batch size is public and divides the sum of gradients: a count of the records would need a budget.
         batch = _BATCH if self.batch_size is None else self.batch_size
         options["recipe"] = Recipe(batch_size=batch, **{name: options.pop(name) for name in moves & options.keys()})
@@ -97,7 +97,7 @@ class Finetune(NoiseBudget, Training, Device):
                 f"--batch-size is {_BATCH}, as in the paper. With many fewer records than that divided by the sampling "
                 "rate the network hardly learns: name the rate times a public guess of their number."
             )
-        self.ask_owner(lambda: source, classes)
+        self.check_first(lambda: (source, classes), fit=True)
         note(budget.weakness)
         with self.stoppable(folder), resumable(folder):
             workflow.train(model, network, source, self.out, folder, watch=_watch, overwrite=self.force, **account)
@@ -106,7 +106,7 @@ class Finetune(NoiseBudget, Training, Device):
         print_model(model.guarantee_, self.out, what, code)
         if model.guarantee_.ledger_entry is not None:
             print_charge(str(self.ledger), account["ledger"], model.guarantee_)
-        print_skipped(report)
+        tell_owner("the model", printable(report))
 
 
 @contextmanager

@@ -6,12 +6,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import Fitting, Method, Persons, Where, check_output, read_ids, refuse_private, require_labels
-from dppl.cli._output import note, print_model
+from dppl.cli._groups import (
+    Fitting,
+    Method,
+    Persons,
+    Where,
+    check_output,
+    read_ids,
+    refuse_private,
+    require_labels,
+)
+from dppl.cli._output import note, print_model, tell_owner
 from dppl.cli._request import argument, option, request
 from dppl.cli.ledger import print_charge
 from dppl.engines import engine_of
@@ -79,7 +86,7 @@ class Fit(Fitting, Persons, Method, Where):
         here = partial(io.read_table, table, x=x, y=y, labels=labels)
         private: Any = here() if engine is None else io.read_parts(table, x=x, y=y, labels=labels, engine=engine)
         ids = read_ids(table, self.groups, y=y, labels=labels)
-        self.ask_owner(here, classes, ids)
+        self.check_first(lambda: (here(), classes, ids), fit=True)
         note(budget.weakness)
         with progress("fitting"):
             model.fit(private, require_labels(private, table), groups=ids, **account)
@@ -87,11 +94,7 @@ class Fit(Fitting, Persons, Method, Where):
         print_model(model.guarantee_, self.out, summary(model))
         if model.guarantee_.ledger_entry is not None:
             print_charge(str(self.ledger), account["ledger"], model.guarantee_)
-        # The same words whatever the records are, and whatever their table is called.
-        typer.echo(
-            "Before you rely on it, the owner of the records should see how many it used: dppl check TABLE --classes "
-            "FILE. The number is private, so it is not printed here."
-        )
+        tell_owner("the model", "what dppl check TABLE --classes FILE prints")
 
 
 def summary(model: Any) -> str:

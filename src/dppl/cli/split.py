@@ -9,8 +9,8 @@ from typing import Any
 import typer
 
 from dppl import io
-from dppl.cli._groups import check_output, parse_pairs
-from dppl.cli._output import printable
+from dppl.cli._groups import BeforeCharge, Records, check_output, parse_pairs
+from dppl.cli._output import printable, tell_owner
 from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
 
@@ -18,7 +18,7 @@ _READING = ("kind", "encoding")
 
 
 @request("test", "groups", "out_train", "out_test", "key")
-class Split:
+class Split(BeforeCharge):
     r"""Hold records out for an evaluation: each falls into one of two files by a coin.
 
     A model of the one file and its evaluation on the other then share no record,
@@ -52,6 +52,8 @@ class Split:
     out_train: Path = option("FILE", "New file for the records to train on, of the same kind as DATA.")
     out_test: Path = option("FILE", "New file for the records that are held out.")
     key: Path | None = option("FILE", "File with a secret, by which an id always falls on the same side.", None)
+
+    x: str | None = option("NAME", "For --strict and --review: column of texts, images or embeddings.", None)
     read: list[str] = option(
         "NAME=VALUE",
         "How DATA is read, as by `dppl embed`: kind, encoding.",
@@ -70,12 +72,14 @@ class Split:
             draw = f"openssl rand -hex 32 > {shlex.quote(str(self.key))}"
             raise ParameterError(f"must be a file with a secret; there is none. Draw one: {draw}", parameter="key")
         how: Any = parse_pairs(self.read, "read", _READING, literal=False)
+        self.check_first(lambda: Records(x=self.x, read=self.read).open_any(self.data, None))
         key = None if self.key is None else self.key.read_bytes().strip()
         io.split_file(self.data, *outs, self.test, groups=self.groups, key=key, **how)
         train, test = map(printable, outs)
         typer.echo(f"Two files that share no record{'' if self.groups is None else ', and no id'}: {train}, {test}")
-        typer.echo("They are as private as the records, and their owner can look into them with dppl check.")
+        typer.echo("They are as private as the records.")
         typer.echo(
             f"Next: train on {train} with --ledger FILE --dataset NAME/train; then dppl evaluate MODEL {test} "
             "--private with --ledger FILE --dataset NAME/test"
         )
+        tell_owner("a model of them", "what dppl check FILE --classes FILE prints")

@@ -25,7 +25,7 @@ from dppl.cli._groups import (
     overlaps,
     refuse_private,
 )
-from dppl.cli._output import note, print_model, printable
+from dppl.cli._output import note, print_model, printable, tell_owner
 from dppl.cli._request import argument, option, request
 from dppl.cli.embed import load_encoder, resumable
 from dppl.cli.fit import summary
@@ -139,7 +139,7 @@ class Train(Training, Persons, Method, Device):
         pool = None if public is None else _open_public(public, encoder)
         if how == "auto":
             examples = names_by_default(estimator, encoder)
-        self.ask_owner(lambda: source, classes)
+        self.check_first(lambda: (source, classes), fit=True)
         note(budget.weakness)
         with self.stoppable(folder):
             workflow.train(
@@ -162,7 +162,7 @@ class Train(Training, Persons, Method, Device):
             print_charge(str(self.ledger), account["ledger"], estimator.guarantee_)
         if how == "auto" and estimator.starts_from_examples and encoder.modality == "text" and examples is None:
             typer.echo("The classes are not described, since some names are not words; see --descriptions.")
-        print_skipped(report)
+        tell_owner("the model", printable(report))
 
 
 @contextmanager
@@ -174,14 +174,6 @@ def _watch(folder: Path, records: io.Source | None) -> Iterator[Callable[[int], 
     else:
         with resumable(folder), progress("embedding", records.count) as advance:
             yield advance
-
-
-def print_skipped(report: Path) -> None:
-    """Say last, in the same words whatever the records are, where the owner finds how many were used."""
-    typer.echo(
-        f"Before you rely on it, the owner of the records should read {printable(report)}: it lists the records that "
-        "were skipped. How many they are is private, so it is not printed here."
-    )
 
 
 def _open_public(public: Path, encoder: Encoder) -> io.Source | io.EmbeddingTable:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +35,13 @@ from dppl.evaluation.evaluation import (
 from dppl.evaluation.predicting import Predictor, Predicts, Several, labels_and_ids, predictor_of, several_labels
 from dppl.kernel import outcomes
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
-from dppl.kernel.outcomes import CONFIDENCES, SCORE_EDGES, Outcomes, SeveralOutcomes
+from dppl.kernel.outcomes import CONFIDENCES, SCORE_EDGES, Guesses, Outcomes, SeveralOutcomes
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.composition import total_mu
-from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, ALWAYS_UNCOVERED, ASSUMPTIONS, PERSON
+from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, A_STRICT_STOP, ALWAYS_UNCOVERED, ASSUMPTIONS, PERSON
 from dppl.kernel.queries import ADD_REMOVE
+from dppl.kernel.reading import are_known, refuse_unusable_records
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
@@ -122,6 +123,7 @@ def evaluate(
     confidence: float = 0.9,
     top_k: int = 5,
     parts: Collection[str] | None = None,
+    unknown_labels: Literal["ignore", "strict"] = "ignore",
     random_state: int | None = None,
 ) -> Evaluation:
     r"""Measure how good a classifier is on private test records, under differential privacy.
@@ -155,6 +157,9 @@ def evaluate(
         (and F1), ``"confusions"``, ``"calibration"``, ``"reliability"``, and, for two classes, ``"curve"`` (AUROC,
         sensitivity and specificity). None asks for precision, for calibration where there are probabilities, and for
         the curve of two classes.
+    unknown_labels : {"ignore", "strict"}, default="ignore"
+        ``"strict"`` stops before anything is charged if a record cannot be scored or has another label. That it did not
+        stop is one bit about the records, which the guarantee names as not covered.
     random_state : int, default=None
         None draws noise from the operating system. With an integer the evaluation must not be released.
 
@@ -168,7 +173,7 @@ def evaluate(
         If a parameter breaks its rule, budget or ledger do not allow it, or the ledger shows that the model was
         trained on these records. Nothing was charged then.
     InputError
-        If shapes do not match.
+        If shapes do not match, or a strict evaluation stops.
 
     Notes
     -----
@@ -196,6 +201,7 @@ def evaluate(
         warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
     predictor = predictor_of(model, X)
     n_classes = len(predictor.classes)
+    _validate.one_of(("ignore", "strict"), unknown_labels=unknown_labels)
     _validate.open_unit(confidence=confidence)
     _validate.positive_integer(top_k=top_k)
     k = top_k if predictor.probabilities and n_classes > top_k else None
@@ -205,20 +211,35 @@ def evaluate(
     labels, ids = labels_and_ids(predictor, y, groups)
     known = Known.of(predictor.model, ledger, partition)
     guarantee = guarantee_of(budget, paid, [predictor], ids is not None, random_state, known.choices)
+    confidences = not declared.keys().isdisjoint({"calibration", "reliability"})
+    scored: list[NDArray[np.bool_]] = []
+
+    def guesses() -> Iterator[Guesses]:
+        for some in predictor.guesses():
+            scored.append(some.predicted >= 0)
+            yield some
+
+    def read() -> Outcomes | SeveralOutcomes:
+        """Compare labels with predictions: from here on values are private, and only queries see them."""
+        with np.errstate(all="ignore"):
+            if several is None:
+                compared = labels, ids, predictor.classes, guesses()
+                return Outcomes.of(*compared, top_k=k, confidences=confidences)
+            truth, _ = several.labels.read(labels, predictor.classes)  # other labels count nowhere
+            return SeveralOutcomes.of(truth, ids, guesses(), several.max_labels)
+
+    held = None
+    if unknown_labels == "strict":
+        guarantee = replace(guarantee, not_covered=(*guarantee.not_covered, A_STRICT_STOP))
+        held = read()
+        used = are_known(labels, predictor.classes, None if several is None else several.labels)
+        used &= np.concatenate([*scored, np.empty(0, bool)])
+        refuse_unusable_records(int(used.sum()), len(used))
     asked = {"parts": list(declared), "confidence": confidence, "top_k": k}
     recorded = {"model": type(predictor.model).__name__, "model_sha256": known.sha256, **asked}
     guarantee, entry = charge(ledger, partition, guarantee, "evaluation", recorded)
-    with charged(entry), np.errstate(all="ignore"):
-        held: Outcomes | SeveralOutcomes
-        if several is None:
-            confidences = not declared.keys().isdisjoint({"calibration", "reliability"})
-            compared = labels, ids, predictor.classes, predictor.guesses()
-            held = Outcomes.of(*compared, top_k=k, confidences=confidences)
-        else:
-            truth, _ = several.labels.read(labels, predictor.classes)  # other labels count nowhere
-            held = SeveralOutcomes.of(truth, ids, predictor.guesses(), several.max_labels)
-        with Measure(paid, held, random_state) as measure:
-            tables = _asked(measure, n_classes)
+    with charged(entry), np.errstate(all="ignore"), Measure(paid, held or read(), random_state) as measure:
+        tables = _asked(measure, n_classes)
     if ledger is not None and entry is not None:
         ledger.finish(entry)
     classes = predictor.classes.tolist()

@@ -328,7 +328,8 @@ class PrivateRecords:
         """Stop a strict fit at a number that is not finite or a label that is not in the list."""
         if self._unknown_labels == "strict":
             usable = np.array([np.isfinite(record).all() for record in self.inputs], bool)
-            reading.refuse_unusable_records(usable, self.labels, self._classes)
+            usable &= reading.are_known(self.labels, self._classes)
+            reading.refuse_unusable_records(int(usable.sum()), len(usable))
 
 
 def as_inputs(X: Any) -> NDArray[Any]:

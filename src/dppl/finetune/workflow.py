@@ -58,7 +58,7 @@ def train(
     if ledger is not None and not checkpoint.exists():  # what was begun is paid for
         ledger.check(guarantee, partition=partition)
     classes, strict = np.asarray(model.classes), model.unknown_labels == "strict"
-    workflow.check_records(source, network, classes, model.unknown_labels, strict=strict)
+    workflow.check_records(source, network, classes, model.unknown_labels)
     with workflow.work_in(folder):
         with watch(source) as progress:
             done = workflow.embed_all(source, network, folder / "private", progress, strict=strict)

@@ -31,10 +31,9 @@ UNUSABLE: tuple[Unusable, ...] = get_args(Unusable)
 
 Codes = NDArray[np.intp]
 
-NOT_ALL_USABLE = (
-    "wants records that can all be used, with labels in the list of classes, but at least one is not so. `dppl check` "
-    "shows its owner which. Nothing was charged."
-)
+_SHOWN = "`dppl check` shows its owner which. Nothing was charged."
+NOT_ALL_USABLE = f"wants records that can all be used, labels included, but at least one cannot. {_SHOWN}"
+HARDLY_ANY = f"stops a run that can use fewer than one record in ten, as this one. {_SHOWN}"
 _COLUMNS_SHOWN = 5
 _LARGEST_EXACT_FLOAT = 2**53
 _LONGEST_INTEGER = 2**128  # Python refuses to write very long ones; no class is one
@@ -80,16 +79,20 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
     return rows
 
 
-def refuse_unusable_records(
-    usable: NDArray[np.bool_], y: NDArray[Any], classes: NDArray[Any], several: SeveralLabels | None = None
-) -> None:
-    """Stop a strict fit, by one message whatever is wrong, so that a stop reveals one bit."""
-    if several is None:
-        known = class_codes(y, classes, "ignore") >= 0
-    else:
-        _, known = several.read(y, classes)
-    if not (usable.all() and known.all()):
-        raise InputError(NOT_ALL_USABLE, parameter="strict")
+def refuse_unusable_records(used: int, n: int, parameter: str = "strict") -> None:
+    """Stop a strict run of whose `n` records only some can be used; under review, one that hardly uses any.
+
+    There are two messages, whatever is wrong with the records.
+    """
+    if not n or 10 * used < n:
+        raise InputError(HARDLY_ANY, parameter=parameter)
+    if used < n and parameter == "strict":
+        raise InputError(NOT_ALL_USABLE, parameter=parameter)
+
+
+def are_known(y: NDArray[Any], classes: NDArray[Any], several: SeveralLabels | None = None) -> NDArray[np.bool_]:
+    """Return whether the label of each record, or all of its labels, are in the class list."""
+    return class_codes(y, classes, "ignore") >= 0 if several is None else several.read(y, classes)[1]
 
 
 def _as_floats(X: Any, name: str) -> NDArray[Any]:

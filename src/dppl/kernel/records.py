@@ -291,7 +291,8 @@ class PrivateTable:
         if self.several is not None:
             self.several.read(self.labels[:0], classes)  # compares shapes
         if strict:
-            reading.refuse_unusable_records(usable_rows(self.rows), self.labels, classes, self.several)
+            used = usable_rows(self.rows) & reading.are_known(self.labels, classes, self.several)
+            reading.refuse_unusable_records(int(used.sum()), len(used))
 
     def records(
         self,

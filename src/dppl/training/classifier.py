@@ -27,7 +27,7 @@ from dppl.io.pipeline import embed_windows
 from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
-from dppl.kernel.reading import UNUSABLE, Unusable, as_labels
+from dppl.kernel.reading import UNUSABLE, UnknownLabels, Unusable, as_labels
 from dppl.training import workflow
 from dppl.training.descriptions import described, embed_examples, names_by_default
 from dppl.training.items import Items, check_items, embed_items
@@ -64,8 +64,10 @@ class PrivateClassifier(ReleasedClassifier):
     method : {"auto", "softmax", "public", "mean"}, default="auto"
         What is fitted on the embeddings; ``"auto"`` lets the budget decide.
     options : mapping, default=None
-        Further parameters of that estimator, for instance ``{"n_prototypes": 3}`` of `PublicPrototypes`, or
-        ``{"unknown_labels": "strict"}``.
+        Further parameters of that estimator, for instance ``{"n_prototypes": 3}`` of `PublicPrototypes`.
+    unknown_labels : {"error", "ignore", "strict"}, default="error"
+        What a label outside `classes` does, as in `SoftmaxPrototypes`. Labels, and with ``"strict"`` items, are checked
+        before anything is embedded.
     random_state : int, default=None
         None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
         must not be released.
@@ -107,6 +109,7 @@ class PrivateClassifier(ReleasedClassifier):
     public: PublicData | None = None
     method: Method | Literal["auto"] = "auto"
     options: Mapping[str, Any] | None = None
+    unknown_labels: UnknownLabels | Literal["strict"] = "error"
     random_state: int | None = None
 
     model_: EmbeddingClassifier = field(init=False, repr=False)
@@ -146,13 +149,11 @@ class PrivateClassifier(ReleasedClassifier):
         public = self.public or PublicData()
         if public.examples is not None:
             raise ParameterError("has examples; give descriptions of the classes in their place.", parameter="public")
-        model = estimator_of(
-            self.method,
-            checked_budget(self.budget),
-            self.classes,
-            random_state=self.random_state,
-            **dict(self.options or {}),
-        )
+        options = dict(self.options or {})
+        own = {name: getattr(self, name) for name in ("unknown_labels", "random_state")}
+        if options.keys() & own:
+            raise ParameterError(f"must not hold {' or '.join(own)}; give them by themselves.", parameter="options")
+        model = estimator_of(self.method, checked_budget(self.budget), self.classes, **own, **options)
         model.check_parameters()  # before hours of embedding
         if hasattr(self, "model_"):  # a fit that fails leaves an unfitted classifier
             del self.model_
@@ -167,6 +168,9 @@ class PrivateClassifier(ReleasedClassifier):
         refuse_private_as_public(X, public.rows)
         for texts in self.descriptions.values() if isinstance(self.descriptions, Mapping) else ():
             refuse_private_as_public(X, texts, "descriptions")
+        if not model.budget.is_zero:
+            items, classes = Items(X, encoder.modality, "X", labels), np.asarray(model.classes)
+            workflow.check_records(items, encoder, classes, self.unknown_labels)
 
         # Public data and the account come before the private items, which take most of the time.
         example_rows = public_rows = None

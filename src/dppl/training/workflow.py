@@ -81,7 +81,7 @@ def train(
     ids_of_fit([] if persons else None, np.empty((0, 1)), estimator.max_classes_per_person)
     classes, strict = np.asarray(estimator.classes), estimator.unknown_labels == "strict"
     if not estimator.budget.is_zero:
-        check_records(source, encoder, classes, estimator.unknown_labels, strict=strict)
+        check_records(source, encoder, classes, estimator.unknown_labels)
     # Persons have no place in a model, and nor has the name of their column.
     typed = {} if columns is None else {"x": columns.x, "y": columns.y, "id": columns.id}
     typed = {name: value for name, value in typed.items() if value is not None}
@@ -131,13 +131,12 @@ def settle(
     return public.examples is None or bool(plan.guarantee.releases)
 
 
-def check_records(
-    source: Source, encoder: Encoder, classes: NDArray[Any], unknown_labels: str, *, strict: bool
-) -> None:
+def check_records(source: Source, encoder: Encoder, classes: NDArray[Any], unknown_labels: str) -> None:
     """Stop over what cannot be used before anything is embedded or charged, as a fit would stop over it."""
-    if unknown_labels == "ignore" and not strict:
+    if unknown_labels == "ignore":
         return
-    records = iter(source)
+    strict = unknown_labels == "strict"
+    records, n, used = iter(source), 0, 0
     with quiet():
         while window := list(islice(records, _CHECKED)):
             labels = np.array([*(record.label for record in window), None], object)[:-1]
@@ -149,10 +148,11 @@ def check_records(
                     prepared(encoder, window[place].load())
                 except BadRecord:
                     usable[place] = False
-            if strict:
-                refuse_unusable_records(usable, labels, classes)
-            else:
+            if not strict:
                 class_codes(labels[usable], classes, unknown_labels)
+            n, used = n + len(window), used + int((known & usable).sum())
+    if strict:
+        refuse_unusable_records(used, n)
 
 
 def embed_all(
