@@ -70,7 +70,7 @@ def test_options_say_how_a_file_is_read(here, cli, error_line):
         (["--out-test", "train.npz"], 2, "--out-test must name a new file; train.npz exists; choose another name."),
         (["--out-train", "visits.npz"], 2, "--out-train must not be a file that is read; visits.npz is"),
         (["--out-test", "train-part.npz"], 2, "--out-test must be another file than --out-train."),
-        (["--out-test", "part.csv"], 2, "--out-test must end in .npz, as what is split; got part.csv."),
+        (["--out-test", "part.csv"], 2, "--out-test must end in .npz, for what is split; got part.csv."),
         (["--out-train", "nowhere/part.npz"], 2, "--out-train must lie in an existing folder"),
         (["--read", "encoding=cp1252"], 2, "--read encoding goes with files of lines; visits.npz is read as npz."),
         (["--read", "id=patient"], 2, "--read takes NAME=VALUE with kind, encoding; got 'id'."),

@@ -72,7 +72,7 @@ class Split(BeforeCharge):
             draw = f"openssl rand -hex 32 > {shlex.quote(str(self.key))}"
             raise ParameterError(f"must be a file with a secret; there is none. Draw one: {draw}", parameter="key")
         how: Any = parse_pairs(self.read, "read", _READING, literal=False)
-        self.check_first(lambda: Records(x=self.x, read=self.read).open_any(self.data, None))
+        self.check_first(lambda: Records(x=self.x, read=self.read, sql=None, database=None).open_any(self.data, None))
         key = None if self.key is None else self.key.read_bytes().strip()
         io.split_file(self.data, *outs, self.test, groups=self.groups, key=key, **how)
         train, test = map(printable, outs)
