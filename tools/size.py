@@ -6,17 +6,17 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1539,
+    ".": 1563,
     "audit": 686,
-    "cli": 3010,
+    "cli": 3069,
     "continual": 1054,
     "encoders": 1705,
     "estimators": 2009,
-    "evaluation": 2290,
+    "evaluation": 2311,
     "export": 649,
-    "finetune": 1768,
+    "finetune": 1769,
     "io": 3716,
-    "kernel": 6956,
+    "kernel": 6962,
     "lab": 4618,
     "planning": 465,
     "prototypes": 1292,
