@@ -191,3 +191,22 @@ def test_the_card_carries_the_hash_of_the_file(tmp_path, cli):
     assert result.stdout.startswith("---\nlibrary_name")
     assert hashlib.sha256(path.read_bytes()).hexdigest() in result.stdout
     assert cli("show", path, "--card", "--json").exit_code == 2
+
+
+def test_the_page_for_a_data_protection_officer(model, cli, error_line):
+    said = cli("show", model, "--for", "dpo", "--purpose", "Sort referrals.")
+    assert said.exit_code == 0
+    assert said.stdout.startswith("# Data protection summary of model.safetensors\n")
+    assert "Sort referrals." in said.stdout
+    page = model.with_name("dpo.html")
+    assert cli("show", model, "--for", "dpo", "--out", page).exit_code == 0
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    for wrong in (
+        ["--for", "dpo", "--json"],
+        ["--purpose", "x"],
+        ["--for", "nobody"],
+        ["--for", "dpo", "--out", "x.json"],
+    ):
+        result = cli("show", model, *wrong)
+        assert result.exit_code == 2
+        error_line(result)

@@ -165,6 +165,7 @@ def test_the_commands_are_in_every_form():
     assert commands == [
         "sha256sum model.safetensors",
         "dppl show model.safetensors",
+        "dppl verify model.safetensors",
         "dppl show model.safetensors --json",
         "dppl audit mean --mu 1",
     ]

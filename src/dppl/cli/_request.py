@@ -1,7 +1,8 @@
 """Commands as dataclasses: the fields say what a command is asked, the docstring is its help, and `run` does it.
 
-A field is an option that is called as the field is (``batch_size`` is ``--batch-size``), and a parameter of the
-library that is called so, too. Options that commands share are fields of classes from which they inherit.
+A field is an option that is called as the field is (``batch_size`` is ``--batch-size``, ``for_`` is ``--for``), and a
+parameter of the library that is called so, too. Options that commands share are fields of classes from which they
+inherit.
 A command is imported when it runs: together they take seconds, and `dppl --help` needs none.
 """
 
@@ -107,7 +108,7 @@ def _command(kind: Any) -> Callable[..., None]:
     for name in dict.fromkeys([*kind._first, *panels]):
         one = by_name[name]
         settings: dict[str, Any] = {"show_default": False, **one.metadata}  # the help says the default itself
-        typed |= {name: f"--{name.replace('_', '-')}"} | settings.pop("typed", {})
+        typed |= {name: f"--{name.rstrip('_').replace('_', '-')}"} | settings.pop("typed", {})
         if settings.pop("argument", False):
             typed[name], info = settings["metavar"], typer.Argument(**settings)
         else:

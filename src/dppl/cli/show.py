@@ -22,7 +22,7 @@ _PAGES = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "mark
 _READING = ("x", "id", "kind", "encoding")
 
 
-@request("json", "card", "out", "delta")
+@request("for_", "json", "card", "out", "delta")
 class Show:
     """Show a model: its classes, its guarantee in words and numbers, and every release behind it.
 
@@ -39,9 +39,15 @@ class Show:
       dppl show my.safetensors --out my.html --ledger ledger.db
       dppl show my.safetensors --out my.html --results evaluation.json
       dppl show my.safetensors --out my.html --public sentences.txt
+      dppl show my.safetensors --for dpo --purpose "Sort referrals" --out dpo.html
     """
 
     model: Path = argument("MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`.")
+    for_: str | None = option(
+        "dpo|FILE",
+        "One page for a data protection officer, or by a translation of its template; printed, or written to --out.",
+        None,
+    )
     json: bool = flag("Print JSON.")
     card: bool = flag("Print a model card: Markdown with YAML front matter, for a model hub.")
     out: Path | None = option("FILE", "Page to write: .html, .md or .json.", None)
@@ -61,6 +67,7 @@ class Show:
         "FILE", "For the page: ledger that paid for the model; only the account of its data set is shown.", None
     )
     by: str | None = option("NAME", "For the page: who made the model.", None)
+    purpose: str | None = option("TEXT", "With --for: what the model is for. Anyone may read it.", None)
     force: bool = flag("Replace the output file if it exists.")
 
     def run(self) -> None:
@@ -68,15 +75,19 @@ class Show:
         forms = [name for name in ("json", "card", "out") if getattr(self, name)]
         if len(forms) > 1:
             raise ParameterError("--json, --card and --out are forms of one text; choose one.")
+        if self.for_ is not None and (self.json or self.card or self.public is not None or self.delta is not None):
+            raise ParameterError("is one page; leave --json, --card, --public and --delta out.", parameter="for_")
+        if self.purpose is not None and self.for_ is None:
+            raise ParameterError("is for the page of --for dpo; add that.", parameter="purpose")
         for name in ("public", "read", "ledger", "by"):
-            if getattr(self, name) and self.out is None:
+            if getattr(self, name) and self.out is None and self.for_ is None:
                 raise ParameterError("says what is on a page; add --out FILE.html.", parameter=name)
         if self.delta is not None and (self.card or self.out):
             raise ParameterError("adds a number to the text or to --json; leave it out.", parameter="delta")
         if self.json and self.results is not None:
             raise ParameterError("is not in the statement; leave --json out, or write a page.", parameter="results")
         model, delta = self.model, self.delta
-        if self.out is not None:
+        if self.out is not None or self.for_ is not None:
             self._write_page(self.out)
             return
         if delta is not None:
@@ -105,25 +116,33 @@ class Show:
         if evaluation is not None:
             _print_evaluation(evaluation)
 
-    def _write_page(self, out: Path) -> None:
-        """Write a page about a model."""
+    def _write_page(self, out: Path | None) -> None:
+        """Write a page about a model; without a file print it."""
         from dppl._files import write_atomically
         from dppl.statement import make_report
 
-        if out.suffix.lower() not in _PAGES:
-            raise ParameterError(f"must end in {', '.join(_PAGES)}; got {out}.", parameter="out")
+        pages = {name: form for name, form in _PAGES.items() if self.for_ is None or form != "json"}
+        if out is not None and out.suffix.lower() not in pages:
+            raise ParameterError(f"must end in {', '.join(pages)}; got {out}.", parameter="out")
         account = [] if self.ledger is None or "://" in self.ledger else [Path(self.ledger)]
-        check_output(out, (self.model, self.public, self.results, *account), force=self.force)
+        if out is not None:
+            check_output(out, (self.model, self.public, self.results, *account), force=self.force)
         pool, how = None, parse_pairs(self.read, "read", _READING, literal=False)
         if self.public is not None:
             if "kind" not in how and io.holds_embeddings(self.public):
                 raise ParameterError("must be the images or texts, and not their embeddings.", parameter="public")
             columns = io.Columns(how.pop("x", None), id=how.pop("id", None))
             pool = io.open_source(self.public, columns=columns, **how)
-        report = make_report(self.model, results=self.results, ledger=self.ledger, public=pool, by=self.by)
+        report = make_report(
+            self.model, results=self.results, ledger=self.ledger, public=pool, by=self.by, purpose=self.purpose
+        )
         if report.dict()["evaluation"] is not None:
             note("figures computed on private records are not covered by the model's guarantee.")
-        text = getattr(report, _PAGES[out.suffix.lower()])()
+        form = "markdown" if out is None else pages[out.suffix.lower()]
+        text = getattr(report, form)(**({} if form == "json" else {"for_": self.for_}))
+        if out is None:
+            typer.echo(text, nl=False)
+            return
         write_atomically(out, text.encode("utf-8"), overwrite=self.force)
         typer.echo(f"Page: {printable(out)}")
 

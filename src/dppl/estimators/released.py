@@ -76,7 +76,15 @@ class Reported:
                 error.add_note(f"The ledger keeps the charge: {self.guarantee_.ledger_entry}.")
             raise error from None
 
-    def report(self, *, results: Any = None, ledger: Any = None, public: Any = None, by: str | None = None) -> Any:
+    def report(
+        self,
+        *,
+        results: Any = None,
+        ledger: Any = None,
+        public: Any = None,
+        by: str | None = None,
+        purpose: str | None = None,
+    ) -> Any:
         """Return the report of the released model, which notebooks show: what it does and promises, how to check it.
 
         Parameters
@@ -89,13 +97,17 @@ class Reported:
             Public images or texts among which the model selected.
         by : str, default=None
             Who made the model, for the reader.
+        purpose : str, default=None
+            What the model is for, on the page for a data protection officer; public.
 
         Returns
         -------
         dppl.statement.Report
         """
         # By name, because a report knows all layers above this one.
-        return import_module("dppl.statement").make_report(self, results=results, ledger=ledger, public=public, by=by)
+        return import_module("dppl.statement").make_report(
+            self, results=results, ledger=ledger, public=public, by=by, purpose=purpose
+        )
 
 
 class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]

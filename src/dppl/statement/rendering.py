@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
+from dppl.kernel.privacy.budgets import rounded_up
+
 _MARKS = re.compile(r"([\\`*_\[\]|~])")
 # Spaces at which no line of a page ends: between a number and its unit, and around what it is equal to.
 _WITHIN = re.compile(r"(?<=\d) (?=%|grid |records?\b|steps?\b)|(?<=\w) (?== [\d.])|(?<==) (?=[\d.])")
+_BOLD = re.compile(r"\*\*(.+?)\*\*")
 _LETTERS = 60  # of a name on a page
 _MATRIX = 20  # classes in the confusion matrix
 _DECADES = 4  # of the logarithmic scale of false alarms
@@ -23,6 +26,13 @@ def rendered(template: str, **values: Any) -> str:
     """Fill a template; text is escaped in .html, and in .md where the filter ``md`` is used."""
     text = _environment().get_template(template).render(**values)
     return _WITHIN.sub("\N{NO-BREAK SPACE}", text) if template.endswith(".html") else text
+
+
+def summary(form: str, template: str | None, **values: Any) -> str:
+    """Fill the summary for a data protection officer, or a translation of its template, as ``html`` or ``md``."""
+    environment = _environment()
+    sentences = environment.get_template("dpo.jinja") if template is None else environment.from_string(template)
+    return sentences.render(form=f"dpo_form.{form}", escaping=form == "html", **values).strip() + "\n"
 
 
 @cache
@@ -35,7 +45,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters = {"md": markdown_text, "md_table": markdown_table}
-    environment.filters |= filters | {one.__name__: one for one in (name, short, percent, at_most)}
+    filters |= {"up": partial(rounded_up, digits=4)}
+    environment.filters |= filters | {one.__name__: one for one in (name, short, percent, at_most, line, bold)}
     return environment
 
 
@@ -49,6 +60,16 @@ def markdown_table(rows: Iterable[Sequence[Any]], header: Sequence[str] = ("", "
     """Return a table of texts, each row as long as the header."""
     lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     return "\n".join([*lines, *(f"| {' | '.join(map(markdown_text, row))} |" for row in rows)])
+
+
+def line(text: str) -> str:
+    """Return a text as one line, without characters that steer a terminal."""
+    return "".join(char if char.isprintable() else " " for char in " ".join(str(text).split()))
+
+
+def bold(text: str) -> Markup:
+    """Mark what is between two asterisks as important; the text is escaped."""
+    return Markup(_BOLD.sub(r"<b>\1</b>", line(escape(text))))
 
 
 def name(text: str) -> Markup:

@@ -67,13 +67,27 @@ class Report:
         """Return the content as JSON; ASCII, so that it survives every terminal and pipe."""
         return json.dumps(self._content, indent=2, allow_nan=False) + "\n"
 
-    def markdown(self) -> str:
-        """Return the report as Markdown, without charts and images."""
-        return self._render("report.md")
+    def markdown(self, *, for_: str | os.PathLike[str] | None = None) -> str:
+        """Return the report as Markdown, without charts and images.
 
-    def html(self) -> str:
-        """Return one page of HTML with everything inside: no script, no network, light and dark, and for print."""
-        return self._render("page.html", top=1)
+        Parameters
+        ----------
+        for_ : "dpo" or path, default=None
+            ``"dpo"`` returns one page for a data protection officer instead: purpose, whom the model protects, what is
+            guaranteed, who could see what, what to keep, and what risk remains. A path names a translation of its
+            template (templates/dpo.jinja).
+        """
+        return self._render("report.md") if for_ is None else self._summary("md", for_)
+
+    def html(self, *, for_: str | os.PathLike[str] | None = None) -> str:
+        """Return one page of HTML with everything inside: no script, no network, light and dark, and for print.
+
+        Parameters
+        ----------
+        for_ : "dpo" or path, default=None
+            As in `markdown`; this page prints on one sheet of A4.
+        """
+        return self._render("page.html", top=1) if for_ is None else self._summary("html", for_)
 
     def html_snippet(self) -> str:
         """Return the same as a part of another page, with its style."""
@@ -83,6 +97,15 @@ class Report:
         from dppl.statement.rendering import rendered, view  # here, so that making a report needs no templates
 
         return rendered(template, **self._content, **values, view=view(self._content))
+
+    def _summary(self, form: str, for_: str | os.PathLike[str]) -> str:
+        from dppl.statement.rendering import summary
+
+        template = None if for_ == "dpo" else Path(for_)
+        if template is not None and not template.is_file():
+            what = f"must be 'dpo' or the file of a translated template; got {os.fspath(template)!r}."
+            raise ParameterError(what, parameter="for")
+        return summary(form, template and template.read_text(encoding="utf-8"), **self._content)
 
     def __repr__(self) -> str:
         return f"<Report: {self._content['title']}; html(), markdown(), json() and dict() have it>"
@@ -97,6 +120,7 @@ def make_report(
     ledger: Ledger | _Path | None = None,
     public: Source | _Path | None = None,
     by: str | None = None,
+    purpose: str | None = None,
 ) -> Report:
     """Make the report of a model.
 
@@ -112,6 +136,8 @@ def make_report(
         Public images or texts among which the model selected.
     by : str, default=None
         Who made the model, for the reader.
+    purpose : str, default=None
+        What the model is for, in the words of whoever is responsible; public.
 
     Returns
     -------
@@ -136,7 +162,7 @@ def make_report(
     with file_of(model) as path:
         description, digest = describe(path), sha256(path.read_bytes()).hexdigest()
     # What the publisher adds; no guarantee covers it.
-    known: dict[str, Any] = {"by": by}
+    known: dict[str, Any] = {"by": by, "purpose": purpose}
     if results is not None:
         evaluation = read_evaluation(Path(results)) if isinstance(results, str | os.PathLike) else results
         if not isinstance(evaluation, Mapping) or is_private(evaluation):
