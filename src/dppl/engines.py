@@ -107,7 +107,11 @@ class RayEngine:
         """Yield the place and the value of each item once, in the order in which tasks end."""
         ray = self._connected()
         with _in_our_words(ray):
-            near = _near(ray)
+            # The item of a place goes to the same machine in every pass, as long as that lives.
+            machines = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
+            affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+            near = [{"scheduling_strategy": affinity(machine, soft=True)} for machine in machines]
+            near = near if len(near) > 1 else [{}]
             task = ray.remote(max_retries=_RETRIES, num_cpus=self.cores)(_outcome)
             shared = ray.put(function)
             at_once = _TASKS_PER_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)) // self.cores)
@@ -118,7 +122,7 @@ class RayEngine:
         while True:
             with _in_our_words(ray):
                 for place, item in islice(waiting, at_once - len(running)):
-                    running[task.options(**near(place)).remote(__version__, shared, item)] = place
+                    running[task.options(**near[place % len(near)]).remote(__version__, shared, item)] = place
                 if not running:
                     return
                 (done, *_), _ = ray.wait(list(running), num_returns=1)
@@ -138,15 +142,6 @@ class RayEngine:
             with _connecting(ray, self.address):
                 ray.init(log_to_driver=False, logging_level="ERROR", **own)
         return ray
-
-
-def _near(ray: Any) -> Callable[[int], dict[str, Any]]:
-    """Return what sends the item of a place to the same machine in every pass, as long as that lives."""
-    machines = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
-    if len(machines) < 2:
-        return lambda place: {}
-    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    return lambda place: {"scheduling_strategy": strategy(machines[place % len(machines)], soft=True)}
 
 
 def engine_of(where: str) -> Engine:

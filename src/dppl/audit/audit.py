@@ -163,7 +163,10 @@ def audit(
 
     samples, seconds = _sample(release, runs, progress)
     (guarantee,) = guarantees
-    claim = _claim(guarantee, delta)
+    # The sharpest claim: the mu of Gaussian releases, and else the budget, or the epsilon at `delta`.
+    claim = guarantee.budget if delta is None else ApproxDP(guarantee.epsilon(delta), delta)
+    if guarantee.mu is not None and not any("epsilon" in release.cost for release in guarantee.releases):
+        claim = GaussianDP(guarantee.mu)
     at = delta if isinstance(claim, GaussianDP) else None
     result = _compare(samples, claim, at, confidence, method=type(estimator).__name__, seconds=seconds)
     return replace(result, unit=guarantee.unit)
@@ -220,11 +223,3 @@ def _compare(
         samples=samples,
         **rest,
     )
-
-
-def _claim(guarantee: Guarantee, delta: float | None) -> Budget:
-    """Return the sharpest claim: the mu of Gaussian releases, and else the budget, or the epsilon at `delta`."""
-    mu = guarantee.mu
-    if mu is not None and not any("epsilon" in release.cost for release in guarantee.releases):
-        return GaussianDP(mu)
-    return guarantee.budget if delta is None else ApproxDP(guarantee.epsilon(delta), delta)

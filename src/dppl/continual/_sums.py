@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -105,12 +105,6 @@ class ReleasedSums:
         later.squared_weight[classes] += weights**2
         later.evidence[classes] += evidence
         return later
-
-    def totalled(self, classes: Codes, sums: Float) -> Self:
-        """Add the sums of one more task, a row for every class, of which nothing but the total is kept."""
-        n_sums = self.n_sums.copy()
-        n_sums[classes] += 1
-        return replace(self, n_sums=n_sums, total=self.total + sums)
 
     def weighted(self, variance: float) -> tuple[Float, Float, Float]:
         """Return one sum for each class, between `total` and `present`, by how likely it is spread over its tasks.

@@ -149,7 +149,12 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
             raise Misfit("one of its tasks may hold no class")
 
     def _class_scores(self, features: NDArray[np.float32]) -> Float:
-        logits = (self._logits(features, number) for number in range(self.n_tasks_))
+        logits = []
+        for number, own in enumerate(self.allowed_.T):
+            (weights, offsets), rows = self._layer(number), features
+            if self.centers_ is not None:
+                rows = Lattice(self.lattice_.dim, center=self.centers_[:, number]).features(features)
+            logits.append(rows.astype(np.float64) @ weights[own].T + offsets[own])
         return combined_scores(logits, self.allowed_, len(features), self.scores)
 
     def _sharpness(self) -> float:
@@ -164,13 +169,6 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
         weights = normalised(coef)
         # As much longer as the weights, in the direction in which these are compared.
         return weights, offsets * np.linalg.norm(weights) / max(float(np.linalg.norm(coef - coef.mean(axis=0))), 1e-300)
-
-    def _logits(self, features: NDArray[np.float32], number: int) -> Float:
-        """Return what a head says of the classes that it speaks for."""
-        (weights, offsets), own = self._layer(number), self.allowed_[:, number]
-        if self.centers_ is not None:
-            features = Lattice(self.lattice_.dim, center=self.centers_[:, number]).features(features)
-        return np.asarray(features.astype(np.float64) @ weights[own].T + offsets[own])
 
 
 def normalised(coef: Float) -> Float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
@@ -16,7 +16,6 @@ from dppl.errors import ParameterError
 from dppl.estimators.parameters import Count, LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement, factors
-from dppl.kernel.factors import Factor
 from dppl.kernel.queries import ClassSums
 from dppl.kernel.streams import CorrelatedClassSums, opened
 from dppl.kernel.streams import recover as recover  # a stub names modules of its package only
@@ -112,7 +111,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
                 parameter="state",
             )
         n_tasks = 0 if earlier is None else earlier.n_tasks_
-        if n_tasks >= len(self._factor.rows):
+        if n_tasks >= len(factors.factor(self.noise, int(self.max_tasks or 0)).rows):
             raise ParameterError(
                 f"is {self.max_tasks}, and as many tasks have been learned; start a new stream with a larger bound.",
                 parameter="max_tasks",
@@ -145,10 +144,6 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
                 parameter="accumulate",
             )
 
-    @property
-    def _factor(self) -> Factor:
-        return factors.factor(self.noise, int(self.max_tasks or 0))
-
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare the class sums of one task, or of the row of a matrix for all tasks."""
         n_classes, dim = setting.n_classes, setting.lattice.dim
@@ -171,7 +166,9 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         task, n_classes, scale = setting.task, setting.n_classes, measure.unit("sums")
         before = task.earlier.released_ if task.earlier else ReleasedSums.none(n_classes, setting.lattice.dim)
         if self.noise != "independent":
-            self.released_ = before.totalled(task.allowed, measure("sums") / scale)
+            # A row for every class, of which nothing but the total is kept.
+            n_sums = before.n_sums + np.isin(np.arange(n_classes), task.allowed)
+            self.released_ = replace(before, n_sums=n_sums, total=before.total + measure("sums") / scale)
             variance = factors.prefix_variance(self.noise, task.number) * measure.noise_std("sums") ** 2 / scale**2
             variances = np.full(n_classes, variance)
         else:

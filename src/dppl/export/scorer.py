@@ -131,46 +131,32 @@ def fitted(model: Any) -> EmbeddingClassifier:
 def scorer_of(model: Any) -> Scorer:
     """Return a fitted model as arithmetic, compared with the model on fixed rows."""
     model = fitted(model)
-    # Most scores are linear in φ; scores of projected rows and of ensembles are not.
+    lattice, n_classes, heads = model.lattice_, len(model.classes_), list[Head]()
+    # Scores of projected rows and of ensembles are not linear in φ; most are, and then weights and offsets are read off
+    # the scores of the zero row and of unit vectors.
     if isinstance(model, ContinualEnsemble):
-        heads = _task_heads(model)
+        for number, allowed in enumerate(model.allowed_.T):
+            weights, offsets = model._layer(number)
+            weights, offsets = np.where(allowed[:, None], weights, 0.0), np.where(allowed, offsets, NEVER)
+            heads.append(Head(weights, offsets, None if model.centers_ is None else model.centers_[:, number]))
+    elif isinstance(projection := getattr(model, "projection_", None), np.ndarray):
+        weights = unit_directions(model.prototypes_.reshape(n_classes, -1)).astype(np.float64)
+        heads.append(Head(weights, np.zeros(n_classes), projection=projection.astype(np.float64)))
     else:
-        heads = (_projected(model) if hasattr(model, "projection_") else _linear(model),)
+        offsets = model._class_scores(np.zeros((1, lattice.dim), np.float32))[0]
+        weights = model._class_scores(np.eye(lattice.dim, dtype=np.float32)) - offsets
+        heads.append(Head(np.ascontiguousarray(weights.T), offsets))
     combine: Combine = "maximum" if getattr(model, "scores", None) == "largest" else "logaddexp"
-    lattice = model.lattice_
     if lattice.rotation is not None:
         turn = rotate(np.eye(lattice.dim), lattice.rotation)
-        heads = tuple(head.turned_back(turn) for head in heads)
+        heads = [head.turned_back(turn) for head in heads]
     # As a file would hold them: integers or texts, and no objects.
     classes = np.array(model.classes_.tolist())
     scorer = Scorer(
-        lattice.n_features, lattice.center, lattice.pool, heads, combine, float(model._sharpness()), classes
+        lattice.n_features, lattice.center, lattice.pool, tuple(heads), combine, float(model._sharpness()), classes
     )
     _compare(scorer, model)
     return scorer
-
-
-def _linear(model: EmbeddingClassifier) -> Head:
-    """Read weights and offsets off the scores of the zero row and of unit vectors."""
-    dim = model.lattice_.dim
-    offsets = model._class_scores(np.zeros((1, dim), np.float32))[0]
-    weights = model._class_scores(np.eye(dim, dtype=np.float32)) - offsets
-    return Head(np.ascontiguousarray(weights.T), offsets)
-
-
-def _projected(model: Any) -> Head:
-    n_classes = len(model.classes_)
-    weights = unit_directions(model.prototypes_.reshape(n_classes, -1)).astype(np.float64)
-    return Head(weights, np.zeros(n_classes), projection=model.projection_.astype(np.float64))
-
-
-def _task_heads(model: Any) -> tuple[Head, ...]:
-    heads = []
-    for number, allowed in enumerate(model.allowed_.T):
-        weights, offsets = model._layer(number)
-        center = None if model.centers_ is None else model.centers_[:, number]
-        heads.append(Head(np.where(allowed[:, None], weights, 0.0), np.where(allowed, offsets, NEVER), center=center))
-    return tuple(heads)
 
 
 def _compare(scorer: Scorer, model: EmbeddingClassifier) -> None:

@@ -80,11 +80,12 @@ class Checkpoint:
                 "another file."
             )
         vectors = {name: (tensor.dtype.name, tensor.shape) for name, tensor in tensors.items()}
+        kinds = {name: type(value) for name, value in entry.items()} if isinstance(entry, dict) else entry
         if (
             type(begun) is not int
             or not 0 <= begun <= steps
             or vectors != dict.fromkeys(("values", "velocity"), ("float32", (size,)))
-            or not (entry is None or _is_entry(entry))
+            or kinds not in (None, _ENTRY)
         ):
             raise InputError(f"{self._path} contradicts itself; remove it, or choose another file.")
         if entry is not None:
@@ -101,7 +102,3 @@ class Checkpoint:
         fields = {"identity": self._identity, "begun": begun, "entry": entry}
         content = _tensorfile.to_bytes(_KEY, fields, {"values": state.values, "velocity": state.velocity})
         write_atomically(self._path, content, overwrite=True, private=True)
-
-
-def _is_entry(entry: Any) -> bool:
-    return isinstance(entry, dict) and {name: type(value) for name, value in entry.items()} == _ENTRY

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from dppl import _tensorfile
 from dppl.encoders.frozen import tensors_digest
-from dppl.errors import InputError, ModelFileError
-from dppl.finetune.selection import check_module, weights_of
+from dppl.errors import ModelFileError
+from dppl.finetune.selection import weights_of
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.kernel.reading import public_classes
@@ -87,16 +87,6 @@ def planned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee]:
     noise = noise_within(budget, n_steps(recipe["epochs"], rate), rate)
     release = noise.describe(statistic_of(len(tensors["values"])))
     return fields, guarantee_of(budget, [release], row_independent=recipe["block"] == 1)
-
-
-def check_same_module(path: str | os.PathLike[str], fields: dict[str, Any], module: Any) -> None:
-    """Refuse a module that is not the one of a file."""
-    check_module(module)
-    if fields["module"] != module_digest(module):
-        raise InputError(
-            f"{os.fspath(path)} was fitted on another public module; its weights have another digest. Pass the module "
-            "with the weights that it had before the fit."
-        )
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -307,7 +307,12 @@ class SparseFinetuner(Reported, NetworkClassifier):
             If the file is damaged or something else, or the module is another.
         """
         fields, guarantee, values = model_file.read(path)
-        model_file.check_same_module(path, fields, module)
+        check_module(module)
+        if fields["module"] != model_file.module_digest(module):
+            raise InputError(
+                f"{os.fspath(path)} was fitted on another public module; its weights have another digest. Pass the "
+                "module with the weights that it had before the fit."
+            )
         given = fields["parameters"]
         try:
             model = cls(module, guarantee.budget, fields["classes"], **given | {"recipe": Recipe(**given["recipe"])})

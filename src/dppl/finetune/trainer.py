@@ -143,11 +143,14 @@ class Training:
         sizes = {name: weight.numel() for name, weight in self.module.named_parameters()}
         if not self.selection or not set(self.selection) <= set(sizes):
             raise ParameterError("must name parameters of the module, at least one.", parameter="selection")
-        if not all(_are_positions(places, sizes[name]) for name, places in self.selection.items()):
-            raise ParameterError(
-                "must give None or flat positions of a parameter's weights: an ascending array of int64, not empty.",
-                parameter="selection",
-            )
+        for name, places in self.selection.items():
+            given = np.arange(1) if places is None else places
+            is_array = isinstance(given, np.ndarray) and given.dtype == np.int64 and given.ndim == 1 and len(given)
+            if not is_array or given[0] < 0 or given[-1] >= sizes[name] or (np.diff(given) <= 0).any():
+                rule = (
+                    "must give None or flat positions of a parameter's weights: an ascending array of int64, not empty"
+                )
+                raise ParameterError(f"{rule}.", parameter="selection")
         refuse(self.module, self.selection)
         self.gradients = NetworkGradients(
             self.module,
@@ -278,15 +281,6 @@ class Training:
             "module": module_digest(self.module),
             "kind of randomness": "the system's" if self.random_state is None else "seeded",
         }
-
-
-def _are_positions(places: Any, size: int) -> bool:
-    """Check that places of a parameter's weights are distinct and in order."""
-    if places is None:
-        return True
-    if not isinstance(places, np.ndarray) or places.dtype != np.int64 or places.ndim != 1 or not len(places):
-        return False
-    return bool(places[0] >= 0 and places[-1] < size and (np.diff(places) > 0).all())
 
 
 def _is_paid(ledger: Ledger, state: State) -> bool:

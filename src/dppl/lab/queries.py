@@ -29,7 +29,6 @@ from dppl.kernel.queries import OwnAnswer, Query, answered
 from dppl.kernel.records import HeldRecords, Records
 
 Float = NDArray[np.float64]
-UInt64 = NDArray[np.uint64]
 
 # Steps of the grid of weights for the longest row of a projection.
 _ROW_STEPS = 2**10
@@ -151,15 +150,11 @@ class Projected(OwnAnswer):
 
     def _through(self, records: Records, projection: IntegerProjection) -> HeldRecords:
         assert isinstance(records, HeldRecords)  # needs_rows says so
-        checked_steps(projection, self.lattice)
-        return HeldRecords(ProjectedRows(records.rows, self.lattice, projection.steps), records.codes)
-
-
-def checked_steps(projection: IntegerProjection, lattice: Lattice) -> None:
-    """Compare a released projection with what was declared, before a record is looked at."""
-    steps = projection.steps
-    if steps.shape != (len(steps), lattice.dim):
-        raise MeasurementError(f"a projection must have {lattice.dim} columns; got shape {steps.shape}")
-    # Products of integers below 2⁵³ are exact; others could be rounded by the other rows of a block.
-    if (np.rint(steps) != steps).any() or not (LARGEST * np.abs(steps).sum(axis=1) < 2**53).all():
-        raise MeasurementError("a projection must hold integers whose products with rows are below 2**53")
+        # What was released is compared with what was declared, before a record is looked at.
+        steps = projection.steps
+        if steps.shape != (len(steps), self.lattice.dim):
+            raise MeasurementError(f"a projection must have {self.lattice.dim} columns; got shape {steps.shape}")
+        # Products of integers below 2⁵³ are exact; others could be rounded by the other rows of a block.
+        if (np.rint(steps) != steps).any() or not (LARGEST * np.abs(steps).sum(axis=1) < 2**53).all():
+            raise MeasurementError("a projection must hold integers whose products with rows are below 2**53")
+        return HeldRecords(ProjectedRows(records.rows, self.lattice, steps), records.codes)

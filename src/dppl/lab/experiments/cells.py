@@ -144,7 +144,10 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     tasks, tests = cell.stream.tasks(dataset, y, cell.seed), cell.stream.test_tasks(dataset, cell.seed)
     model = _start(cell, dataset, cell.noise_seed)
     if getattr(model, "takes_earlier_records", False):
-        tasks = [_joined(tasks[: place + 1]) for place in range(len(tasks))]
+        so_far = [tasks[: place + 1] for place in range(len(tasks))]
+        tasks = [
+            Task(*(np.unique(np.concatenate(parts)) for parts in zip(*several, strict=True))) for several in so_far
+        ]
     # Entry (t, i) is the accuracy on task i after task t; what lies above the diagonal is not measured.
     accuracies = np.full((len(tests), len(tests)), np.nan)
     seconds: dict[str, float] = {}
@@ -180,11 +183,6 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
         "model_bytes": len(model.to_bytes()),
     }
     return {**measured, "parameters": cell.parameters, "search": None, "stream": stream}
-
-
-def _joined(tasks: list[Task]) -> Task:
-    """Return the records of several tasks as one."""
-    return Task(np.sort(np.concatenate([t.rows for t in tasks])), np.unique(np.concatenate([t.classes for t in tasks])))
 
 
 def _start(cell: Cell, dataset: Dataset, seed: int, n_tasks: int | None = None) -> Any:
