@@ -11,8 +11,6 @@ Nothing that a task meets leaves its machine but by these values. An exception b
 traceback and the text of any library, and warnings are silent there.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence

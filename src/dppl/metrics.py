@@ -3,8 +3,6 @@
 These are plain numbers without protection: computed on private records, they are not covered by any guarantee.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Run an estimator or a mechanism many times on neighbours and compare the measured loss with the claimed one."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from copy import copy

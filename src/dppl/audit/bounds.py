@@ -12,8 +12,6 @@ costs no further error probability. An unlucky choice of the event makes a bound
 Results are rounded down. A bound of 0 says nothing.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal, TypeAlias
 

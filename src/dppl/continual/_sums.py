@@ -7,8 +7,6 @@ exp(dim/2·(x - 1 - ln x)) for x > 1, and by 1 otherwise. One is taken off its l
 public noise alone, and may be published.
 """
 
-from __future__ import annotations
-
 import math
 from copy import deepcopy
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """A linear discriminant for a stream of tasks: what is made of noisy class sums when public rows may help."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """An ensemble for a stream of tasks: a head for each task, over all classes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import field, replace

@@ -1,7 +1,5 @@
 """The cosine classifier for a stream of tasks: noisy class sums, accumulated."""
 
-from __future__ import annotations
-
 import os
 from contextlib import AbstractContextManager
 from dataclasses import field, replace

@@ -1,7 +1,5 @@
 """Writing a model in one of the formats, or as a folder as model hubs lay it out."""
 
-from __future__ import annotations
-
 import json
 import os
 from hashlib import sha256

@@ -6,8 +6,6 @@ gradients follow from the two, a few records at a time, and only the trained coo
 activations and trained coordinates, and not with the number of weights.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

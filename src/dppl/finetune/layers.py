@@ -1,7 +1,5 @@
 """Layers that cannot be trained privately as they are: refused, or converted before a public training."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from copy import deepcopy
 from typing import Any

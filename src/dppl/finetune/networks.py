@@ -7,8 +7,6 @@ Options follow as in ``timm:NAME?size=224``: ``size``, ``crop_pct``, ``crop_mode
 ``std``. A network of Python code needs ``size``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Which weights of a network are trained, decided from the public network alone."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, TypeAlias, get_args
 

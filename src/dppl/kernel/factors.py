@@ -13,8 +13,6 @@ twentieth at most share a bin and their mean (the idea of Andersson, Pagh 2024, 
 binning).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache

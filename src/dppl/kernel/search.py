@@ -5,8 +5,6 @@ Papernot, Steinke (2022), arXiv:2110.03620v2, Theorem 2, bounds the cost of the 
 the best result leaves; runs are independent, given the records; and results have a total order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Selection among public rows: the exponential mechanism over sums of clipped similarities with private rows."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections import defaultdict

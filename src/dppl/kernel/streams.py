@@ -6,8 +6,6 @@ drawn and before `partial_fit` returns. So a crash leaves either the state of be
 release, charged as one; or the state of after with its model, which `recover` writes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """AdaMix: noisy gradient descent from public examples, which also set its clipping norm and its subspace."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from typing import Literal
 

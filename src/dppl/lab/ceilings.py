@@ -1,7 +1,5 @@
 """What classifiers without privacy reach on the same rows: ceilings for comparisons, never for release."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, ClassVar, Self
 

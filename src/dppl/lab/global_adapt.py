@@ -1,7 +1,5 @@
 """DPSGD-Global-Adapt: gradient descent that scales most gradients alike instead of clipping them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import field
 

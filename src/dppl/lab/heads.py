@@ -1,7 +1,5 @@
 """One linear probe for a whole stream of tasks, as Tobaben et al. (arXiv:2411.04680v2) compare it: references."""
 
-from __future__ import annotations
-
 from dataclasses import field
 
 import numpy as np

@@ -4,8 +4,6 @@ DP-LS solves a ridge regression once; DP-FC and DP-Newton take steps along noisy
 which one is released, or one for each class in every step.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable

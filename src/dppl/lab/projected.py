@@ -1,7 +1,5 @@
 """A projection layer in front of prototypes, trained privately: what DPPL-v1 tried, in a form that is private."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias

@@ -9,8 +9,6 @@ and offsets follow from W and p, and the gradient with respect to W follows from
 All that one record's rows enter is a product of integers below 2⁵³, which float64 holds exactly in any order.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -14,8 +14,6 @@ selection). What the names of classes tell is a second estimate of a class, whos
 are off.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What a budget buys: accuracy by class size, before any private record is read."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace

@@ -4,8 +4,6 @@ Wider integers are split into limbs of eight bits, and the products of the limbs
 an integer from end to end, so that which path was taken never shows in a bit.
 """
 
-from __future__ import annotations
-
 import sys
 import timeit
 import warnings

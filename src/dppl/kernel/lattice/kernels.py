@@ -5,8 +5,6 @@ magnitude at most s² (Cauchy-Schwarz). Below 2²⁴ such integers are exact in 
 plain BLAS product then *is* integer arithmetic.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence

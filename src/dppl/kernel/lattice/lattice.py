@@ -1,7 +1,5 @@
 """The lattice: the fixed public map that turns one embedding into one integer row of bounded norm."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

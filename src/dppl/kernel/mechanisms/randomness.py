@@ -5,8 +5,6 @@ process, so clones of one never draw equal noise. `SeededRandomness` repeats run
 seed can take its noise out again, so a guarantee that rests on it says that the model must not be released.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import os

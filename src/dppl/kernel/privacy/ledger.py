@@ -6,8 +6,6 @@ total and adds to it, so that processes that charge at once never overspend. Thr
 PostgreSQL database hold it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -13,8 +13,6 @@ Values come from ball arithmetic (Arb, through python-flint): a ball holds the t
 is returned. Throughout, mu is at least 0, epsilon above 0, delta between 0 and 1, and `level` a false-positive rate.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """`dppl bench`: compare methods over budgets, data sets, class sizes and streams, and draw what came out."""
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 

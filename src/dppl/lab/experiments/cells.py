@@ -1,7 +1,5 @@
 """What happens in one cell: draw the subset, fit, predict, measure."""
 
-from __future__ import annotations
-
 import resource
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Configurations of experiments: a YAML file becomes a list of cells, or an error that names the key."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Figures of the DPPL papers from any results file. Colours begin with Okabe and Ito's; markers differ too."""
 
-from __future__ import annotations
-
 import math
 import re
 import textwrap

@@ -1,7 +1,5 @@
 """Finished cells as a data frame of pandas: a row each, in an order that no run changes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

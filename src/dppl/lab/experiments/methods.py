@@ -1,7 +1,5 @@
 """The methods that an experiment can compare: estimators of the registry with some parameters fixed, and references."""
 
-from __future__ import annotations
-
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field

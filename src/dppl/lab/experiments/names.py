@@ -1,7 +1,5 @@
 """What data sets, budgets and methods of cells are called in tables, figures and progress; all of it is in the cell."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

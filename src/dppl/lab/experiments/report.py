@@ -9,8 +9,6 @@ and 2.
 DPPL-AAAI: the same authors, AAAI 2025, figures 2 to 7.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Finished results can be packed with xz, to a tenth of the size.
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 import os

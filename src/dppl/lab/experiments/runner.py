@@ -1,7 +1,5 @@
 """Run the cells of an experiment in local processes, each finished one safe on disk."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

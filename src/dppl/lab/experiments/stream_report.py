@@ -5,8 +5,6 @@ References
 DP-CL: Tobaben, Klasson, Li, Solin, Honkela, arXiv:2411.04680v2, table 1 and appendix D.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from statistics import median
 from typing import Any

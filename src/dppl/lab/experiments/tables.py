@@ -1,7 +1,5 @@
 """The tables of a report: means over seeds, sizes and times."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean, median, stdev

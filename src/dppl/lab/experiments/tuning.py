@@ -1,7 +1,5 @@
 """Tuning on a part of the private records with Optuna, as in DPPL-v1 (B.1). No guarantee covers what it finds."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
