@@ -52,8 +52,12 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite: bool, private: bool = False) -> None:
     """Write `content` to `path` in one step, as `atomic_file` does."""
-    with atomic_file(path, overwrite=overwrite, private=private) as file:
-        file.write(content)
+    try:
+        with atomic_file(path, overwrite=overwrite, private=private) as file:
+            file.write(content)
+    except FileExistsError:
+        what = f"{os.fspath(path)} exists; choose another name, or overwrite it with overwrite=True."
+        raise FileExistsError(what) from None
 
 
 @contextlib.contextmanager

@@ -254,9 +254,7 @@ def test_parameters_of_other_formats_are_refused(tmp_path):
 def test_a_file_is_not_overwritten_unasked(tmp_path):
     pytest.importorskip("onnx")
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(
-        FileExistsError, match="file exists; save under another name, or replace it with overwrite=True"
-    ):
+    with pytest.raises(FileExistsError, match="file exists; choose another name, or overwrite it with overwrite=True"):
         save(seeded(), tmp_path / "file", to="onnx")
     assert (tmp_path / "file").read_text() == "mine"
     save(seeded(), tmp_path / "file", to="onnx", overwrite=True)

@@ -69,12 +69,9 @@ class Reported:
         try:
             write_atomically(path, self.to_bytes(), overwrite=overwrite)
         except OSError as error:
-            if isinstance(error, FileExistsError):
-                what = f"{os.fspath(path)} exists; choose another name, or overwrite it with overwrite=True."
-                error = FileExistsError(what)
             if self.guarantee_.ledger_entry is not None:
                 error.add_note(f"The ledger keeps the charge: {self.guarantee_.ledger_entry}.")
-            raise error from None
+            raise
 
     def report(
         self,

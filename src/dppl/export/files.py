@@ -67,12 +67,7 @@ def save(
     from dppl.export import onnx, torch  # here, because the names of the formats need no scikit-learn
 
     content = onnx.to_bytes(model, encoder=encoder) if to == "onnx" else torch.to_bytes(model)
-    try:
-        write_atomically(path, content, overwrite=overwrite)
-    except FileExistsError:
-        raise FileExistsError(
-            f"{os.fspath(path)} exists; save under another name, or replace it with overwrite=True."
-        ) from None
+    write_atomically(path, content, overwrite=overwrite)
 
 
 def to_hub(model: Any, folder: str | os.PathLike[str], *, license: str = "unknown", overwrite: bool = False) -> None:

@@ -156,8 +156,6 @@ def recover(state: str | os.PathLike[str], model: str | os.PathLike[str], *, ove
         raise InputError(f"there is no state {state}.")
     remove_parts(state)
     content = _read(state)[1]["model"].tobytes()
-    if not overwrite and Path(model).exists():
-        raise FileExistsError(f"{model} exists; choose another name, or overwrite it with overwrite=True.")
     write_atomically(model, content, overwrite=overwrite)
 
 

@@ -49,16 +49,6 @@ def test_a_file_that_is_one_torn_line_starts_afresh(tmp_path):
     assert [r["key"] for r in read_results(path)] == ["a"]
 
 
-def test_a_record_that_lacks_only_its_line_break_is_kept(path):
-    whole = path.read_bytes()
-    path.write_bytes(whole + b'{"schema": 1, "key": "c", "status": "done"}')
-    assert len(read_results(path)) == 3
-    with ResultsFile(path) as results:
-        assert results.done == {"a", "c"}
-        results.append(record("d"))
-    assert [r["key"] for r in read_results(path)] == ["a", "b", "c", "d"]
-
-
 def test_the_last_word_on_a_cell_is_its_result_if_it_has_one(path):
     with ResultsFile(path) as results:
         results.append(record("b"))

@@ -22,7 +22,7 @@ SUFFIXES = (".jsonl", PACKED)
 
 
 class ResultsFile:
-    """A results file of one runner; opening cuts off, or completes, a last line that a crash left without its end."""
+    """A results file of one runner; opening cuts off a last line that a crash left without its end."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -35,8 +35,7 @@ class ResultsFile:
             whole = _whole_lines(content)
             if len(whole) < len(content):
                 self._file.truncate(len(whole))
-            self._file.write(whole[len(content) :])
-            self._sync()
+                self._sync()
             self.results = _parse(whole, self.path)
             self._stack = stack.pop_all()
 
@@ -94,12 +93,7 @@ def _line(result: Result) -> bytes:
 
 def _whole_lines(content: bytes) -> bytes:
     """Return the lines without what a crash cut short after the last line break."""
-    lines, _, torn = content.rpartition(b"\n")
-    try:
-        whole = isinstance(json.loads(torn), dict)
-    except ValueError:
-        whole = False
-    return content + b"\n" if whole else lines + b"\n" * bool(lines)
+    return content[: content.rfind(b"\n") + 1]
 
 
 def _parse(content: bytes, path: Path) -> list[Result]:
