@@ -6,7 +6,6 @@ drawn and before `partial_fit` returns. So a crash leaves either the state of be
 release, charged as one; or the state of after with its model, which `recover` writes.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,9 +17,8 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import safe_open
-from safetensors.numpy import save as to_safetensors
 
+from dppl import _tensorfile
 from dppl._files import locked, remove_parts, write_atomically
 from dppl.errors import InputError
 from dppl.kernel import factors
@@ -31,7 +29,7 @@ from dppl.kernel.records import Records
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
-_KEY, _FORMAT = "dppl_stream", 1
+_KEY, _FORMAT = "dppl_stream", 2
 _START_AGAIN = "Without its state a stream cannot go on: publish no more of it, or start a new one."
 
 
@@ -73,9 +71,13 @@ class StateFile:
         """Replace the state by that after the task, which goes with this model."""
         sums = self.later
         assert sums is not None  # the query has been answered
-        tensors = {"exact": sums.exact, "noisy": sums.noisy, "model": np.frombuffer(model.to_bytes(), np.uint8)}
+        tensors: dict[str, NDArray[Any]] = {
+            "exact": sums.exact,
+            "noisy": sums.noisy,
+            "model": np.frombuffer(model.to_bytes(), np.uint8),
+        }
         description = {"format": _FORMAT, "n_tasks": self.n_tasks + 1, "model": fingerprint(model)}
-        content = to_safetensors(tensors, {_KEY: json.dumps(description)})
+        content = _tensorfile.to_bytes(_KEY, description, tensors)
         write_atomically(self.path, content, overwrite=self.sums is not None, private=True)
 
 
@@ -161,11 +163,10 @@ def recover(state: str | os.PathLike[str], model: str | os.PathLike[str], *, ove
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
-        with safe_open(path, framework="numpy") as file:
-            description = json.loads(file.metadata()[_KEY])
-            if description["format"] == _FORMAT and isinstance(description["n_tasks"], int) and description["model"]:
-                return description, {name: file.get_tensor(name) for name in ("exact", "noisy", "model")}
-    except Exception:  # a damaged file may raise anything, and messages could show what is in it
+        description, tensors = _tensorfile.read(path, _KEY)
+        if description["format"] == _FORMAT and {"exact", "noisy", "model"} <= set(tensors):
+            return description, tensors
+    except (ValueError, KeyError):  # of a damaged file, or another
         pass
     raise InputError(f"{path} is damaged, of a later version of dppl, or not the state of a stream. {_START_AGAIN}")
 
