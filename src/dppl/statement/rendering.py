@@ -45,8 +45,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters = {"md": markdown_text, "md_table": markdown_table}
-    filters |= {"up": partial(rounded_up, digits=4)}
-    environment.filters |= filters | {one.__name__: one for one in (name, short, percent, at_most, line, bold)}
+    environment.filters |= (
+        filters
+        | {"up": partial(rounded_up, digits=4)}
+        | {one.__name__: one for one in (name, short, percent, at_most, line, bold)}
+    )
     return environment
 
 

@@ -101,11 +101,12 @@ class Report:
     def _summary(self, form: str, for_: str | os.PathLike[str]) -> str:
         from dppl.statement.rendering import summary
 
-        template = None if for_ == "dpo" else Path(for_)
-        if template is not None and not template.is_file():
-            what = f"must be 'dpo' or the file of a translated template; got {os.fspath(template)!r}."
-            raise ParameterError(what, parameter="for")
-        return summary(form, template and template.read_text(encoding="utf-8"), **self._content)
+        if for_ == "dpo":
+            return summary(form, None, **self._content)
+        if not os.path.isfile(for_):
+            what = f"must be 'dpo' or the file of a translated template; got {os.fspath(for_)!r}."
+            raise ParameterError(what, parameter="for_")
+        return summary(form, Path(for_).read_text(encoding="utf-8"), **self._content)
 
     def __repr__(self) -> str:
         return f"<Report: {self._content['title']}; html(), markdown(), json() and dict() have it>"
