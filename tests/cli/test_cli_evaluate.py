@@ -45,7 +45,7 @@ def test_what_is_printed(here, cli):
     ]
     assert [line.split()[1] for line in lines if line.startswith("│")] == ["cat", "dog", "gnu"]
     rest = lines[next(place for place, line in enumerate(lines) if line.startswith("└")) + 1 :]
-    assert [line.split(":")[0] for line in rest[1:-1]] == [
+    assert [line.split(":")[0] for line in rest[1:-2]] == [
         "Guarantee",
         "Protected",
         "Assumed",
@@ -53,7 +53,7 @@ def test_what_is_printed(here, cli):
         "Remember",
     ]
     assert rest[0] == "Each interval covers chance and noise, and holds with 90 %."
-    assert rest[-1] == "Keep this: a second run costs as much again. --out FILE writes it for dppl show."
+    assert rest[-2] == "Keep this: a second run costs as much again. --out FILE writes it for dppl show."
     assert "no guarantee covers" not in result.stdout + result.stderr
 
 
@@ -65,7 +65,7 @@ def test_a_small_budget_tells_nothing_of_few_records(here, cli):
 
 def test_the_file_is_read_by_show(here, cli, error_line):
     result = cli("evaluate", "model.safetensors", "train.npz", *CLEAR, "--out", "e.json")
-    assert result.stdout.splitlines()[-1] == (
+    assert result.stdout.splitlines()[-2] == (
         "Saved to e.json. Next: dppl show model.safetensors --out page.html --results e.json"
     )
     evaluation = Evaluation.from_dict(json.loads((here.folder / "e.json").read_text()))

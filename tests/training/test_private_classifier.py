@@ -107,7 +107,7 @@ def test_images_with_pixels():
         ("public", ZCDP(1.0), {"adjacency": "replace-one"}),
         ("mean", ApproxDP(1.0, 1e-6), {"lattice": LatticeOptions(pool=3)}),
         ("softmax", ApproxDP(1.0, 1e-6), None),
-        ("auto", ZCDP(1.0), {"adjacency": "replace-one", "unknown_labels": "ignore"}),
+        ("auto", ZCDP(1.0), {"adjacency": "replace-one"}),
     ],
 )
 def test_it_is_the_estimator_on_the_embeddings(method, budget, options, letters):
@@ -328,7 +328,7 @@ def shown(value):
 def traces(X, y):
     """Everything that a fit leaves behind but the released values."""
     with heard() as said:
-        model = make(method="mean", options={"unknown_labels": "ignore"}).fit(X, y)
+        model = make(method="mean", unknown_labels="ignore").fit(X, y)
     kept = {name: repr(value) for name, value in vars(model).items() if name not in ("_kept", "model_")}
     inner = {name: shown(value) for name, value in vars(model.model_).items() if name != "prototypes_"}
     return kept, inner, said, len(model.model_.to_bytes()), str(model.guarantee_)
