@@ -91,32 +91,36 @@ def letters(monkeypatch):
     """Name a tiny text encoder "letters": how often each letter occurs, in whole numbers. Versions are its weights."""
     from dppl.encoders import load as loading
     from dppl.encoders.tokens import TextAdapter
+    from dppl.encoders.windows import TextWindows
 
-    def prepare(text):
+    def encode(text):
         if "odd" in text:
             raise ValueError(text)
-        return {"input_ids": np.array([ord(letter) % 27 for letter in text.lower()[:64]], np.int64)}
+        return {"input_ids": np.array([ord(letter) % 27 for letter in text.lower()], np.int64)}
+
+    def windows(source):
+        return TextWindows.of(encode, 64, source.number("max_windows", 2))
 
     def compute(arrays):
         counts = arrays["input_ids"][:, :, None] == np.arange(27)
         return (counts & (arrays["attention_mask"][:, :, None] == 1)).sum(axis=1).astype(np.float32)
 
     def load(source, device, precision):
-        source.check({"version"})
+        source.check({"version", "max_windows"})
         return TextAdapter(
             library="tests",
             weights=f"version {source.number('version', 1)}",
             preprocessing="none",
             pooling="none",
             versions="none",
-            prepare=prepare,
+            windows=windows(source),
             compute=compute,
             batch_rows=4,
-            limit=64,
         )
 
-    monkeypatch.setitem(sys.modules, "encoder_of_the_tests", SimpleNamespace(load=load))
+    monkeypatch.setitem(sys.modules, "encoder_of_the_tests", SimpleNamespace(load=load, windows=windows))
     monkeypatch.setitem(loading._LOADERS, "letters", ("encoder_of_the_tests", "load"))
+    monkeypatch.setitem(loading._TOKENIZERS, "letters", "windows")
     monkeypatch.setattr(loading, "_NAMELESS", {*loading._NAMELESS, "letters"})
     return loading.load_encoder("letters")
 

@@ -11,6 +11,7 @@ import pytest
 from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.encoders.images import ImageAdapter
 from dppl.encoders.tokens import TextAdapter
+from dppl.encoders.windows import TextWindows
 from dppl.errors import ParameterError
 from loops import loop
 
@@ -250,7 +251,7 @@ def test_batches_are_computed_beside_the_callers_thread(images):
 
 
 def words(text):
-    return {"input_ids": np.array([1, *(len(word) for word in text.split()), 2])[:40]}
+    return {"input_ids": np.array([1, *(len(word) for word in text.split()), 2])}
 
 
 def mean(arrays):
@@ -264,8 +265,9 @@ def mean(arrays):
 BATCH_ROWS = 4
 
 
-def text_adapter(kind=TextAdapter, compute=mean, **changes):
-    return kind(**{**IDENTITY, "prepare": words, "compute": compute, "batch_rows": BATCH_ROWS, "limit": 40, **changes})
+def text_adapter(kind=TextAdapter, compute=mean, encode=words, limit=40, max_windows=None, **changes):
+    windows = TextWindows.of(encode, limit, max_windows)
+    return kind(**{**IDENTITY, "windows": windows, "compute": compute, "batch_rows": BATCH_ROWS, **changes})
 
 
 class Naive(TextAdapter):
@@ -338,10 +340,10 @@ def test_a_model_that_remembers_a_length_is_refused(batch_rows):
 def test_synthetic_texts_differ_whatever_the_tokenizer_knows():
     """One of another language makes the same token of all English words."""
 
-    def prepare(text):
-        return {"input_ids": np.array([1, *(0 for _ in text.split()), 2])[:40]}
+    def encode(text):
+        return {"input_ids": np.array([1, *(0 for _ in text.split()), 2])}
 
-    found = text_adapter(prepare=prepare, vocabulary=np.arange(3, 30))
+    found = text_adapter(encode=encode, vocabulary=np.arange(3, 30))
     texts = [row["input_ids"] for row in found.synthetic(found.shapes()[0], 8)]
     assert len({tuple(text) for text in texts}) == 8
     assert set(np.concatenate(texts)) == {1, 2, *range(3, 30)}

@@ -297,9 +297,9 @@ def test_the_number_of_threads_changes_nothing(torch, bert, texts, same_bits):
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_hf_texts(pooling, torch, transformers, bert, texts, independent):
-    encoder = load_encoder(f"hf:{bert}?pooling={pooling}", batch_rows=4)
+    encoder = load_encoder(f"hf:{bert}?pooling={pooling}&max_windows=1", batch_rows=4)
     assert (encoder.modality, encoder.dimension) == ("text", 24)
-    assert encoder.fingerprint.uri == f"hf:bert?pooling={pooling}"
+    assert encoder.fingerprint.uri == f"hf:bert?pooling={pooling}&max_windows=1"
     independent(encoder, texts)
     model = transformers.AutoModel.from_pretrained(bert).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
@@ -323,7 +323,8 @@ class Naive(TextAdapter):
 
 
 def test_the_check_finds_a_naive_batch(bert, texts):
-    network = Naive(**vars(hf.load(Source(str(bert)), "cpu", "auto")))
+    given = vars(hf.load(Source(str(bert)), "cpu", "auto"))
+    network = Naive(**{name: value for name, value in given.items() if name != "prepare"})
     encoder = FixedShapeEncoder(network, "naive", 4)
     assert not encoder.fingerprint.row_independent
     together = encoder.encode(texts)
@@ -385,12 +386,15 @@ def test_a_tokenizer_with_tokens_that_the_model_lacks_is_refused(transformers, t
 
 
 def test_hf_cuts_texts(bert):
-    encoder = load_encoder(f"hf:{bert}?max_tokens=6")
+    encoder = load_encoder(f"hf:{bert}?max_tokens=6&max_windows=1")
     short, long = encoder.encode(["card payment not arrived", "card payment not arrived why"])
     np.testing.assert_array_equal(short, long)
-    for wrong in ("0", "x", "1.5", ""):
-        with pytest.raises(ParameterError, match="max_tokens must be"):
-            load_encoder(f"hf:{bert}?max_tokens={wrong}")
+    for name in ("max_tokens", "max_windows"):
+        for wrong in ("0", "x", "1.5", ""):
+            with pytest.raises(ParameterError, match=f"{name} must be"):
+                load_encoder(f"hf:{bert}?{name}={wrong}")
+    with pytest.raises(ParameterError, match="max_tokens must be above 2"):
+        load_encoder(f"hf:{bert}?max_tokens=2")
 
 
 def test_hf_images(torch, transformers, vit, images, independent):
@@ -488,7 +492,7 @@ def test_siglip_reads_texts_padded_as_it_was_trained(torch, transformers, tokeni
     transformers.SiglipModel(config).save_pretrained(tmp_path / "siglip")
     tokenizer.save_pretrained(tmp_path / "siglip")
     write_processor(tmp_path / "siglip", "SiglipImageProcessor")
-    tower = load_encoder(f"hf:{tmp_path / 'siglip'}?modality=text", batch_rows=4)
+    tower = load_encoder(f"hf:{tmp_path / 'siglip'}?modality=text&max_windows=1", batch_rows=4)
     expected = reference(transformers, tmp_path / "siglip", texts, padding="max_length")
     np.testing.assert_allclose(tower.encode(texts), expected, rtol=1e-4, atol=1e-5)
     unpadded = reference(transformers, tmp_path / "siglip", texts)
@@ -548,7 +552,7 @@ def test_models_with_a_part_missing_are_refused(torch, transformers, bert, tmp_p
 
 
 def test_st_texts(library, sentences, texts, independent):
-    encoder = load_encoder(f"st:{sentences}", batch_rows=4)
+    encoder = load_encoder(f"st:{sentences}?max_windows=1", batch_rows=4)
     assert encoder.fingerprint.pooling == "mean, normalised"
     assert encoder.fingerprint.preprocessing.endswith("at most 40, prompt 'not my card: '")
     independent(encoder, texts)
@@ -568,7 +572,7 @@ def test_st_models_of_every_age(config, library, sentences, texts, tmp_path):
     (folder / "sentence_bert_config.json").write_text(json.dumps({**limits, "max_seq_length": 20}))
     modules = json.loads((folder / "modules.json").read_text())[:2]
     (folder / "modules.json").write_text(json.dumps(modules))
-    encoder = load_encoder(f"st:{folder}", batch_rows=4)
+    encoder = load_encoder(f"st:{folder}?max_windows=1", batch_rows=4)
     assert encoder.fingerprint.pooling == "cls"
     model = library.SentenceTransformer(str(folder), device="cpu")
     np.testing.assert_allclose(encoder.encode(texts), model.encode(texts), **CLOSE)

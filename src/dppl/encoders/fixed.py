@@ -6,7 +6,9 @@ guarantee rests on would not hold. Here an example alone decides the shape of th
 
 * a batch of one shape always has the same number of rows; what is missing is filled up with a copy of a row;
 * the shape of a text follows from its number of tokens, rounded up (`dppl.encoders.tokens`);
-* a batch is computed by one thread, and several batches at once, so the number of processors changes nothing.
+* a batch is computed by one thread, and several batches at once, so the number of processors changes nothing;
+* a long text is several pieces (`dppl.encoders.windows`), each computed as a text by itself, and their mean is taken
+  text by text, in one order.
 
 What is left is that a kernel might treat the places of a batch differently, or a model remember what it has seen.
 `FixedShapeEncoder` tries that on synthetic rows when it is made. Equal bits make it row independent. A difference in
@@ -17,6 +19,7 @@ the same batch differently later.
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -24,6 +27,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -31,6 +35,7 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._fingerprint import Fingerprint as Fingerprint
+from dppl.encoders.windows import TextWindows
 from dppl.errors import InputError, ParameterError
 
 _ROUNDING = {"float32": 1e-4, "float16": 1e-2}  # it moves a row by no larger part of its largest coordinate
@@ -74,7 +79,7 @@ class Encoder(Protocol):
         batch : sequence
             What `prepare` returned, an item a record.
         progress : callable, default=None
-            Called with the number of rows that were finished since the last call.
+            Called with the number of items that were finished since the last call.
         """
 
     def encode(self, batch: Sequence[Any]) -> NDArray[np.float32]:
@@ -93,7 +98,7 @@ class Adapter(ABC):
     versions: str
     dtype: str = "float32"
     device: str = "cpu"
-    prepare: Callable[[Any], Any]  # one image or text to an input; raises where that fits no batch
+    prepare: Callable[[Any], Any]  # one image or text to what `pieces` takes; raises where that fits no batch
     compute: Callable[[dict[str, NDArray[Any]]], NDArray[np.float32]]  # arrays of a full batch, by name, to embeddings
     batch_rows: int  # what to try if the user does not say
     only_rows: int | None = None  # the number of rows, of a model that takes no other
@@ -105,7 +110,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def shape_of(self, prepared: Any) -> Hashable:
-        """Return the shape of the batch that an input is computed in, by which `rows` and `forward` know it."""
+        """Return the shape of the batch that a piece is computed in, by which `rows` and `forward` know it."""
 
     @abstractmethod
     def shapes(self) -> Sequence[Hashable]:
@@ -118,6 +123,10 @@ class Adapter(ABC):
     @abstractmethod
     def forward(self, inputs: Sequence[Any], shape: Any) -> NDArray[np.float32]:
         """Embed a full batch."""
+
+    def pieces(self, prepared: Any) -> Sequence[tuple[Any, float]]:
+        """Return what an item is embedded as, each piece with its weight in the mean."""
+        return [(prepared, 1.0)]
 
     def rows(self, shape: Any, batch_rows: int) -> int:
         """Return the number of rows in a batch of a shape."""
@@ -148,6 +157,7 @@ class FixedShapeEncoder:
             raise ParameterError(f"batch_rows must be {adapter.only_rows}, the one number that {uri} takes.")
         self._adapter, self._text_loader = adapter, text_loader
         self.modality, self.prepare = adapter.modality, adapter.prepare
+        self.text_windows: TextWindows | None = getattr(adapter, "windows", None)
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._workers = min(_MAX_WORKERS, processors) if adapter.device == "cpu" else 1
 
@@ -204,11 +214,13 @@ class FixedShapeEncoder:
     def encode_prepared(
         self, batch: Sequence[Any], progress: Callable[[int], object] | None = None
     ) -> NDArray[np.float32]:
-        """Embed what `prepare` returned, and call `progress` with the number of rows after each batch of the model."""
+        """Embed what `prepare` returned, and call `progress` with the number of items after each batch of the model."""
         adapter = self._adapter
+        pieces = [(owner, *piece) for owner, prepared in enumerate(batch) for piece in adapter.pieces(prepared)]
+        owners = np.array([owner for owner, _, _ in pieces], np.int64)
         by_shape: dict[Hashable, list[int]] = defaultdict(list)
-        for place, prepared in enumerate(batch):
-            by_shape[adapter.shape_of(prepared)].append(place)
+        for place, (_, piece, _) in enumerate(pieces):
+            by_shape[adapter.shape_of(piece)].append(place)
         parts = []
         for shape, places in by_shape.items():
             rows = adapter.rows(shape, self.batch_rows)
@@ -216,17 +228,24 @@ class FixedShapeEncoder:
 
         def compute(part: tuple[Hashable, int, list[int]]) -> NDArray[np.float32]:
             shape, rows, places = part
-            inputs = [batch[place] for place in places]
+            inputs = [pieces[place][1] for place in places]
             missing = rows - len(inputs)
             return adapter.forward(inputs + inputs[-1:] * missing, shape)[: len(inputs)]
 
-        embeddings = np.empty((len(batch), self.dimension), np.float32)
+        embeddings = np.empty((len(pieces), self.dimension), np.float32)
+        missing = np.bincount(owners, minlength=len(batch))  # pieces of each item
         with adapter.pool(self._workers) as pool:
             for (_, _, places), computed in zip(parts, pool.map(compute, parts), strict=True):
                 embeddings[places] = computed
+                before = int(np.count_nonzero(missing))
+                np.subtract.at(missing, owners[places], 1)
                 if progress is not None:
-                    progress(len(places))
-        return embeddings
+                    progress(before - int(np.count_nonzero(missing)))
+        if len(pieces) == len(batch):
+            return embeddings
+        weights = np.array([weight for _, _, weight in pieces])
+        ends = np.searchsorted(owners, np.arange(len(batch) + 1))
+        return np.stack([_mean(embeddings[start:end], weights[start:end]) for start, end in pairwise(ends)])
 
     def _try(self) -> tuple[float, float]:
         """Return how far place and company move synthetic rows, and how far they move when computed once more.
@@ -260,6 +279,23 @@ class FixedShapeEncoder:
         for inputs, expected in list(first.values())[::-1]:  # other shapes came before
             drift.append(_difference(self.encode_prepared(inputs), expected))
         return float(np.max(moved)), float(np.max(drift))
+
+
+def _mean(rows: NDArray[np.float32], weights: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return the embedding of an item from its pieces: the direction of their mean, and the mean of their lengths.
+
+    So an encoder whose rows have length 1 gives a text of many windows length 1, too. A row at a time, and every sum in
+    one order or rounded once: no bit depends on where the rows lie.
+    """
+    if len(rows) == 1:
+        return np.asarray(rows[0])
+    mean, length = np.zeros(rows.shape[1]), 0.0
+    with np.errstate(all="ignore"):  # a row that is not finite makes one that cannot be used
+        for row, weight in zip(rows.astype(np.float64), weights / math.fsum(weights), strict=True):
+            mean += weight * row
+            length += weight * math.sqrt(math.fsum(row * row))
+        own = math.sqrt(math.fsum(mean * mean))
+        return np.asarray(mean * (length / own if own else 0.0), np.float32)
 
 
 def _reloaded(loader: Callable[[], Encoder], fingerprint: str) -> Encoder:

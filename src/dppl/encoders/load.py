@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args, overload
 from urllib.parse import parse_qsl, urlencode
 
 from dppl import _validate
 from dppl.encoders.catalogue import PRESETS
 from dppl.encoders.fixed import Encoder, FixedShapeEncoder
+from dppl.encoders.windows import TextWindows
 from dppl.errors import InputError, ParameterError
 
 # The module of each scheme, and the function that loads.
@@ -25,6 +26,8 @@ _LOADERS = {
     "st": ("dppl.encoders.transformers", "load_sentences"),
     "timm": ("dppl.encoders.timm", "load"),
 }
+# The function that loads the tokenizer alone, of those that may embed texts.
+_TOKENIZERS = {"hf": "windows", "minilm": "minilm_windows", "onnx": "windows", "st": "sentences_windows"}
 _NAMELESS = {"minilm", "pixels"}
 _FORMS = (
     "timm:NAME[@CHECKPOINT], hf:NAME, st:NAME, onnx:FILE, "
@@ -99,6 +102,17 @@ def load_encoder(
     return encoder
 
 
+def load_windows(uri: str) -> TextWindows:
+    """Load the tokenizer of an encoder of texts, which says how long a text may be, and nothing else."""
+    scheme, source = parse(uri, _LOADERS, _FORMS, "encoder")
+    found: TextWindows | None = None
+    if scheme in _TOKENIZERS:
+        found = getattr(importlib.import_module(_LOADERS[scheme][0]), _TOKENIZERS[scheme])(source)
+    if found is None:
+        raise ParameterError(f"must be an encoder of texts; {uri} is for images.", parameter="encoder")
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """The part of a URI behind the scheme: a name or path, and options."""
@@ -113,9 +127,17 @@ class Source:
                 f"{unknown[0]!r} is not an option of this encoder; it has {', '.join(known) or 'none'}."
             )
 
-    def number(self, option: str, default: int) -> int:
+    @overload
+    def number(self, option: str, default: int) -> int: ...
+
+    @overload
+    def number(self, option: str, default: None = None) -> int | None: ...
+
+    def number(self, option: str, default: int | None = None) -> int | None:
         """Return an option that must be a positive integer."""
-        value = self.options.get(option, str(default))
+        if option not in self.options:
+            return default
+        value = self.options[option]
         if not value.isdecimal() or int(value) < 1:
             raise ParameterError(f"{option} must be an integer of at least 1; got {value!r}.")
         return int(value)

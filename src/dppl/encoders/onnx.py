@@ -14,7 +14,7 @@ texts::
 where the tokenizer is a file of the library tokenizers, next to the model; the inputs are of ``input_ids``,
 ``attention_mask`` and ``token_type_ids`` those that the model has. ``pad_id`` is the token to pad with (default 0).
 Both may name an ``output`` (default: the first) and a ``pooling``: ``mean``, ``cls``, or ``none`` (default) for an
-output that is one row per example already.
+output that is one row per example already. The option ``max_windows`` of a URI is as in `dppl.encoders.transformers`.
 
 A model with a fixed number of rows is run with that. Scales that a quantised model takes from a whole batch mix its
 rows; such a model is refused unless ``batch_rows=1``.
@@ -36,7 +36,8 @@ from dppl.encoders.fixed import Adapter
 from dppl.encoders.hub import files_digest
 from dppl.encoders.images import OPTIONS, ImageAdapter, Preprocessing
 from dppl.encoders.load import Source
-from dppl.encoders.tokens import TextAdapter, Tokens, pooled
+from dppl.encoders.tokens import TextAdapter, pooled
+from dppl.encoders.windows import TextWindows, Tokens
 from dppl.errors import InputError, ParameterError
 
 # Fields of a statement besides modality, output and pooling: required ones, and others.
@@ -51,9 +52,9 @@ _TYPES = {
 
 def load(source: Source, device: str, precision: str) -> Adapter:
     """Load a model in the file's own precision; one that quantises rows together is refused."""
-    source.check(())
     path = Path(source.name)
     model = _Model(path, device)
+    source.check(("max_windows",) if model.modality == "text" else ())
     if precision not in ("auto", model.dtype):
         raise ParameterError(f"must be 'auto' or {model.dtype!r}, which the ONNX file decides.", parameter="precision")
     shared: dict[str, Any] = {
@@ -68,7 +69,7 @@ def load(source: Source, device: str, precision: str) -> Adapter:
         "only_rows": _only_rows(path, model.rows),
     }
     if model.modality == "text":
-        return _texts(path, model.options, shared)
+        return _texts(path, source, model.options, shared)
     preprocessing = Preprocessing.of(model.options)
     return ImageAdapter(**shared, preprocessing=str(preprocessing), prepare=preprocessing)
 
@@ -171,24 +172,36 @@ def _external_files(path: Path) -> list[str]:
     return sorted(name for name in names if "\0" not in name and (path.parent / name).is_file())
 
 
-def _texts(path: Path, options: dict[str, Any], shared: dict[str, Any]) -> TextAdapter:
-    name, limit, pad = options["tokenizer"], options["max_tokens"], options.get("pad_id", 0)
+def windows(source: Source) -> TextWindows | None:
+    """Load the tokenizer of a model of texts alone; None for images."""
+    path = Path(source.name)
+    model = _Model(path, "cpu")
+    return _tokenizer(path, source, model.options)[1] if model.modality == "text" else None
+
+
+def _tokenizer(path: Path, source: Source, options: dict[str, Any]) -> tuple[Any, TextWindows]:
+    name, limit = options["tokenizer"], options["max_tokens"]
     _validate.positive_integer(max_tokens=limit)
     if not (path.parent / name).is_file():
         raise InputError(f"there is no tokenizer {path.parent / name}.")
     tokenizer = optional("tokenizers", "tokenizers", "onnx").Tokenizer.from_file(str(path.parent / name))
     tokenizer.no_padding()
-    tokenizer.enable_truncation(limit)
+    tokenizer.no_truncation()
 
-    def prepare(text: str) -> Tokens:
+    def encode(text: str) -> Tokens:
         encoded = tokenizer.encode(text)
-        return {"input_ids": np.array(encoded.ids), "token_type_ids": np.array(encoded.type_ids)}
+        return {"input_ids": np.array(encoded.ids, np.int32), "token_type_ids": np.array(encoded.type_ids, np.int32)}
 
+    return tokenizer, TextWindows.of(encode, limit, source.number("max_windows"))
+
+
+def _texts(path: Path, source: Source, options: dict[str, Any], shared: dict[str, Any]) -> TextAdapter:
+    tokenizer, made = _tokenizer(path, source, options)
+    digest, pad = files_digest(path.parent, [options["tokenizer"]]), options.get("pad_id", 0)
     adapter = TextAdapter(
         **shared,
-        preprocessing=f"tokens {files_digest(path.parent, [name])}, at most {limit}, padding {pad}",
-        prepare=prepare,
-        limit=limit,
+        preprocessing=f"tokens {digest}, at most {made.limit}, padding {pad}{made}",
+        windows=made,
         padding={"input_ids": pad},
         vocabulary=np.array(sorted(tokenizer.get_vocab(with_added_tokens=False).values()), np.int64),
     )

