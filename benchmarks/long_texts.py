@@ -33,7 +33,7 @@ CLASSES = (
     "card_arrival card_payment_fee_charged cash_withdrawal_charge declined_card_payment lost_or_stolen_card "
     "pending_transfer top_up_failed wrong_exchange_rate_for_cash_withdrawal"
 ).split()
-SIZES = {"one": (700, 300), "ten": (700, 300), "all": (280, 120)}
+SIZES = {"one": (480, 160), "ten": (320, 160), "all": (160, 80)}
 MUS, SEEDS = (0.25, 1.0, 4.0), range(10)
 CHUNK = 50  # documents that are embedded between two savings
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl.encoders.windows import TextWindows
 from dppl.io import EmbeddingTable, Source
 from dppl.io.decoding import decode, quiet
 from dppl.io.records import BadRecord, Record
@@ -37,9 +38,14 @@ def report_on_table(table: EmbeddingTable, classes: NDArray[Any] | None, groups:
     return _with_labels(report, int(usable.sum()), labels, classes)
 
 
-def report_on_source(source: Source, classes: NDArray[Any] | None) -> dict[str, Any]:
-    """Read and decode the records of a source, labels and ids of persons included; return what to say of them."""
-    report, labels, ids = _records_report(source)
+def report_on_source(
+    source: Source, classes: NDArray[Any] | None, windows: TextWindows | None = None
+) -> dict[str, Any]:
+    """Read and decode the records of a source, labels and ids of persons included; return what to say of them.
+
+    With the windows in which an encoder reads texts, the report also says which texts are longer than it reads.
+    """
+    report, labels, ids = _records_report(source, windows)
     if source.person_type is not None:
         named = _those(labels) if classes is None else classes
         report["persons"] = _persons_report(ids, labels, np.ones(len(ids), bool), named)
@@ -108,21 +114,27 @@ def _rows_report(table: EmbeddingTable) -> dict[str, Any]:
     }
 
 
-def _records_report(source: Source) -> tuple[dict[str, Any], NDArray[Any] | None, NDArray[Any]]:
+def _records_report(
+    source: Source, windows: TextWindows | None
+) -> tuple[dict[str, Any], NDArray[Any] | None, NDArray[Any]]:
     """Read and decode every record; return a report, the labels ("" for a missing one) and the ids of persons."""
     reasons: dict[str, list[str]] = {}
     repeated_ids: list[str] = []
     ids: set[str | None] = set()
     contents: list[bytes] = []
+    cut: list[str] = []
     labels: list[Any] = []
     persons: list[Any] = []
     with quiet():
         for record in source:
             try:
-                contents.append(_content(record, source.modality))
+                content, text = _content(record, source.modality)
             except BadRecord as reason:
                 reasons.setdefault(str(reason), []).append(record.reference)
                 continue
+            contents.append(content)
+            if windows is not None and windows.cuts(text):
+                cut.append(record.reference)
             if record.id in ids:
                 repeated_ids.append(record.reference)
             ids.add(record.id)
@@ -135,6 +147,8 @@ def _records_report(source: Source) -> tuple[dict[str, Any], NDArray[Any] | None
         "repeated_ids": _first_of(repeated_ids),
         "duplicates": len(contents) - len(set(contents)),
     }
+    if windows is not None:
+        report["cut"] = {"max_windows": windows.max_windows, "max_tokens": windows.limit, **_first_of(cut)}
     if source.label_type is None:
         return report, None, _as_objects(persons)
     integers = bool(labels) and all(isinstance(label, int) for label in labels)
@@ -142,13 +156,13 @@ def _records_report(source: Source) -> tuple[dict[str, Any], NDArray[Any] | None
     return report, as_array, _as_objects(persons)
 
 
-def _content(record: Record, modality: str) -> bytes:
-    """Return a hash of the content of a record, once it is known to be one."""
+def _content(record: Record, modality: str) -> tuple[bytes, Any]:
+    """Return a hash of the content of a record, once it is known to be one, and the image or text."""
     payload = record.load()
     decoded = decode(payload, modality)
     if isinstance(payload, str):
-        return _digest(payload.encode("utf-8", "surrogateescape"))
-    return _digest(payload if isinstance(payload, bytes) else np.asarray(decoded).tobytes())
+        return _digest(payload.encode("utf-8", "surrogateescape")), decoded
+    return _digest(payload if isinstance(payload, bytes) else np.asarray(decoded).tobytes()), decoded
 
 
 def _digest(content: Any) -> bytes:

@@ -7,7 +7,7 @@ import pytest
 
 from dppl import checks
 from dppl.cli.check import WARNING
-from dppl.io import write_table
+from dppl.io import open_source, write_table
 
 
 @pytest.fixture
@@ -142,9 +142,39 @@ def test_labels_cannot_steer_the_terminal(task, cli):
     assert "\x1b" not in shown
 
 
+def test_texts_longer_than_an_encoder_reads_are_counted(letters, task, cli):
+    texts = ["a", "b" * 120, "c" * 121, "", "d" * 5000]
+    data = task.folder / "long.csv"
+    data.write_text("text,label\n" + "".join(f"{text},cat\n" for text in texts))
+    check = ("check", data, "--classes", task.classes)
+    report = json.loads(cli(*check, "--encoder", "letters", "--json").stdout)
+    places = [record.reference for record in open_source(data)]
+    assert report["cut"] == {"max_windows": 2, "max_tokens": 64, "n": 2, "first": [places[2], places[4]]}
+    assert report["used"] == 4
+    shown = cli(*check, "--encoder", "letters").stdout
+    assert f"longer texts    2 than the encoder reads, 2 windows of 64 tokens: {places[2]}, {places[4]}\n" in shown
+    assert "cut" not in json.loads(cli(*check, "--json").stdout)
+    whole = cli(*check, "--encoder", "letters?max_windows=100", "--json").stdout
+    assert json.loads(whole)["cut"] == {"max_windows": 100, "max_tokens": 64, "n": 0, "first": []}
+    assert (
+        "longer texts    0 than the encoder reads, 100 windows"
+        in cli(*check, "--encoder", "letters?max_windows=100").stdout
+    )
+
+
+def test_no_model_is_loaded_to_count_texts(letters, task, cli, monkeypatch):
+    monkeypatch.setattr("encoder_of_the_tests.load", None)
+    data = task.folder / "long.csv"
+    data.write_text("text,label\nshort,cat\n")
+    assert cli("check", data, "--classes", task.classes, "--encoder", "letters").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
+        (["{table}", "--classes", "{classes}", "--encoder", "minilm"], 2, "--encoder is for texts, which an encoder"),
+        (["{texts}", "--classes", "{classes}", "--encoder", "pixels"], 2, "--encoder must be an encoder of texts"),
+        (["{texts}", "--classes", "{classes}", "--encoder", "letters?size=3"], 2, "--encoder must be"),
         (["{table}"], 2, "--classes"),
         (["{table}", "--classes", "no.txt"], 4, "no.txt"),
         (["no.npz", "--classes", "{classes}"], 4, "no.npz"),
@@ -152,6 +182,8 @@ def test_labels_cannot_steer_the_terminal(task, cli):
     ],
 )
 def test_a_mistake_gets_one_line_and_a_code(arguments, code, words, task, cli, error_line):
-    result = cli("check", *(a.format(table=task.table, classes=task.classes) for a in arguments))
+    texts = task.folder / "texts.txt"
+    texts.write_text("a text\n")
+    result = cli("check", *(a.format(table=task.table, classes=task.classes, texts=texts) for a in arguments))
     assert result.exit_code == code
     assert words in error_line(result)

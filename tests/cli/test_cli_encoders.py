@@ -46,3 +46,10 @@ def test_weights_are_looked_for_where_they_are_downloaded_to(tmp_path, monkeypat
     (tmp_path / "torch" / "hub" / "checkpoints" / "vit_b_16_swag-9ac1b537.pth").touch()
     after = {entry.name: entry.installed for entry in list_encoders()}
     assert (after["vit-b-16"], after["vit-l-16"], after["vit-h-14"]) == (True, True, False)
+
+
+def test_the_list_says_which_texts_an_encoder_reads(cli):
+    shown = cli("embed", "--encoders").stdout
+    assert "Texts (minilm): English, in 8 windows of 256 tokens, unless ?max_windows=N says how many.\n" in shown
+    assert "Texts (st:NAME, hf:NAME, onnx:FILE): the languages of the model, in as many windows as hold 1,600" in shown
+    assert all(bool(entry.windows) == bool(entry.languages) == ("texts" in entry.kind) for entry in list_encoders())

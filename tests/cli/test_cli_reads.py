@@ -400,9 +400,12 @@ def test_a_review_is_on_the_terminal_alone_and_no_stops_before_the_charge(comman
     result = cli(*arguments)
     assert result.exit_code == 0
     assert charges(folder) == 1
-    assert "for the data owner's eyes only" in shown(until="A fit uses 6 of 7 records").lower()
+    report = shown(until="A fit uses 6 of 7 records")
+    assert "for the data owner's eyes only" in report.lower()
+    assert ("than the encoder reads, 2 windows of 64 tokens" in report) == (command == "train")
     for stream in (result.stdout, result.stderr):
         assert "6 of 7" not in stream
+        assert "longer" not in stream
         assert "unusable" not in stream
 
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from dppl.encoders import load_encoder
+from dppl.encoders.catalogue import READS
+from dppl.encoders.windows import said
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "banking77"
 
@@ -22,6 +24,15 @@ def test_minilm(minilm, independent):
     texts = ["My card has not arrived.", "card", "", "Why was my card charged twice? " * 9, "Schöne Grüße", "a b c d e"]
     np.testing.assert_allclose(np.linalg.norm(minilm.encode(texts), axis=1), 1, rtol=1e-6)
     independent(minilm, texts)
+
+
+def test_long_texts(minilm, same_bits):
+    assert said(minilm.fingerprint.preprocessing) == READS["minilm"][1]
+    texts = [f"Card {number} was charged twice. " * number for number in (1, 40, 90, 250)]
+    rows = minilm.encode(texts)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-6)
+    same_bits(minilm.encode(texts[::-1])[::-1], rows)
+    same_bits(np.concatenate([minilm.encode([text]) for text in texts]), rows)
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs the texts beside the repository")

@@ -8,6 +8,7 @@ import pytest
 
 from dppl.encoders import load_encoder
 from dppl.encoders import onnx as module
+from dppl.encoders.load import load_windows
 from dppl.errors import InputError, ParameterError
 
 onnx = pytest.importorskip("onnx")
@@ -81,7 +82,7 @@ def test_images(tmp_path, images, independent):
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_texts(pooling, text_model, tokens, texts, independent):
-    encoder = load_encoder(state(text_model, {**TEXTS, "pooling": pooling}), batch_rows=4)
+    encoder = load_encoder(state(text_model, {**TEXTS, "pooling": pooling}) + "?max_windows=1", batch_rows=4)
     assert (encoder.modality, encoder.dimension) == ("text", 20)
     if pooling == "mean":  # the first token of this model knows nothing of the others
         independent(encoder, texts)
@@ -91,6 +92,23 @@ def test_texts(pooling, text_model, tokens, texts, independent):
         if len(tokens.encode(text).ids) <= 48:
             hidden = session.run(None, {"input_ids": ids, "token_type_ids": np.zeros_like(ids)})[0][0]
             np.testing.assert_allclose(row, hidden[0] if pooling == "cls" else hidden.mean(0), rtol=1e-5, atol=1e-6)
+
+
+def test_long_texts(text_model, tokens, texts, independent, same_bits):
+    uri = state(text_model, TEXTS)
+    encoder, cut = load_encoder(uri, batch_rows=4), load_encoder(f"{uri}?max_windows=1", batch_rows=4)
+    assert encoder.fingerprint.preprocessing == f"{cut.fingerprint.preprocessing}, 39 windows"
+    independent(encoder, texts)
+    short = [text for text in texts if len(tokens.encode(text).ids) <= 48]
+    same_bits(encoder.encode(short), cut.encode(short))
+    # 52 tokens between both ends, in windows of 46 that share 40: of tokens 0 to 45, and of 6 to 51.
+    text = [("card", "why", "twice", "my", "account")[place * place % 7 % 5] for place in range(52)]
+    parts = cut.encode([" ".join(text[:46]), " ".join(text[6:])]).astype(float)
+    mean = parts.mean(0) * np.linalg.norm(parts, axis=1).mean() / np.linalg.norm(parts.mean(0))
+    np.testing.assert_allclose(encoder.encode([" ".join(text)])[0], mean, rtol=1e-4, atol=1e-6)
+    assert load_windows(uri).max_windows == 39
+    with pytest.raises(ParameterError, match="not an option of this encoder"):
+        load_encoder(state(image_model(text_model.with_name("images.onnx")), IMAGES) + "?max_windows=2")
 
 
 def test_the_statement_may_stand_in_the_file(tmp_path, images, same_bits):

@@ -13,7 +13,7 @@ from dppl.cli.main import app
 from dppl.encoders import Encoder, Fingerprint, load_encoder
 from dppl.encoders import transformers as hf
 from dppl.encoders.fixed import FixedShapeEncoder
-from dppl.encoders.load import Source
+from dppl.encoders.load import Source, load_windows
 from dppl.encoders.tokens import TextAdapter
 from dppl.errors import InputError, ParameterError
 
@@ -395,6 +395,41 @@ def test_hf_cuts_texts(bert):
                 load_encoder(f"hf:{bert}?{name}={wrong}")
     with pytest.raises(ParameterError, match="max_tokens must be above 2"):
         load_encoder(f"hf:{bert}?max_tokens=2")
+
+
+def test_hf_long_texts(torch, transformers, bert, clip, texts, independent, capfd):
+    """A text of 46 + 6 tokens is the mean of two windows, of which the library embeds each as a text by itself."""
+    encoder = load_encoder(f"hf:{bert}", batch_rows=4)
+    assert encoder.fingerprint.preprocessing.endswith(", at most 48, 39 windows")
+    independent(encoder, texts)
+    independent(load_encoder(f"hf:{clip}?modality=text", batch_rows=4), texts)
+    text = [("card", "why", "twice", "my", "account")[place * place % 7 % 5] for place in range(52)]
+    model, tokenizer = (kind.from_pretrained(bert) for kind in (transformers.AutoModel, transformers.AutoTokenizer))
+    parts = []
+    for part in (text[:46], text[6:]):
+        with torch.inference_mode():
+            hidden = model.eval()(**tokenizer(" ".join(part), return_tensors="pt")).last_hidden_state[0]
+        assert len(hidden) == 48
+        parts.append(hidden.mean(0).numpy())
+    mean = np.mean(parts, axis=0) * np.linalg.norm(parts, axis=1).mean() / np.linalg.norm(np.mean(parts, axis=0))
+    capfd.readouterr()
+    np.testing.assert_allclose(encoder.encode([" ".join(text)])[0], mean, **CLOSE)
+    assert capfd.readouterr() == ("", "")  # a warning of the library that a text is long would be about that text
+    cut = load_encoder(f"hf:{bert}?max_windows=1", batch_rows=4)
+    assert not cut.fingerprint.same_function(encoder.fingerprint)
+
+
+def test_st_long_texts_start_with_the_prompt_in_every_window(sentences, texts, independent):
+    encoder = load_encoder(f"st:{sentences}?max_windows=3", batch_rows=4)
+    assert encoder.fingerprint.preprocessing.endswith("at most 40, prompt 'not my card: ', 3 windows")
+    independent(encoder, texts)
+    long = " ".join(["charged twice"] * 40)
+    windows = encoder.text_windows.split(encoder.prepare(long))
+    assert len(windows) == 3
+    starts = {tuple(piece["input_ids"][:5].tolist()) for piece, _ in windows}
+    assert starts == {tuple(encoder.prepare("why")["input_ids"][:5].tolist())}
+    assert np.linalg.norm(encoder.encode([long])) == pytest.approx(1, rel=1e-6)
+    assert load_windows(f"st:{sentences}").cuts(" ".join(["charged twice"] * 1000))
 
 
 def test_hf_images(torch, transformers, vit, images, independent):

@@ -14,7 +14,7 @@ from dppl import io
 from dppl._progress import progress
 from dppl.cli._groups import QUERY, Classes, Labels, Persons, Records
 from dppl.cli._output import console, print_facts, print_json, table_of
-from dppl.cli._request import argument, flag, request
+from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 from dppl.kernel.reading import refuse_unusable_records
 
@@ -41,14 +41,26 @@ class Check(Records, Labels, Persons, Classes):
       dppl check notes.csv --read encoding=cp1252 --classes classes.txt
       dppl check train.npy --labels y.txt --classes classes.txt --json
       dppl check mails.csv --x body --groups customer --classes folders.txt
+      dppl check letters.csv --classes classes.txt --encoder minilm
     """
 
     table: Path = argument("DATA", "Embeddings (see `dppl fit`), or images or texts (see `dppl embed`).", QUERY)
+    encoder: str | None = option(
+        "URI", "Encoder of texts, to also count those longer than it reads; only its tokenizer is loaded.", None
+    )
     json: bool = flag("Print JSON.")
 
     def run(self) -> None:
         """Read everything and print the report."""
         about = self.open_any(self.table, self.class_list())
+        if self.encoder is not None:
+            from dppl.encoders.load import load_windows  # here, because few ask for it
+
+            if getattr(about[0], "modality", None) != "text":
+                raise ParameterError(
+                    f"is for texts, which an encoder may cut; {self.table} holds none.", parameter="encoder"
+                )
+            about = (*about[:2], None, load_windows(self.encoder))
         with progress("reading"):
             report = report_on(*about)
         typer.echo(WARNING, err=self.json)
@@ -58,12 +70,15 @@ class Check(Records, Labels, Persons, Classes):
             print_report(report, console())
 
 
-def report_on(records: Any, classes: Any, ids: Any = None) -> dict[str, Any]:
-    """Report on a table, with ids of persons, or on a source, which has its own; without classes if they are None."""
+def report_on(records: Any, classes: Any, ids: Any = None, windows: Any = None) -> dict[str, Any]:
+    """Report on a table, with ids of persons, or on a source, which has its own, with windows of its texts.
+
+    Classes may be None.
+    """
     from dppl import checks  # here, because it takes long to import
 
     if isinstance(records, io.Source):
-        return checks.report_on_source(records, classes)
+        return checks.report_on_source(records, classes, windows)
     return checks.report_on_table(records, classes, ids)
 
 
@@ -130,6 +145,9 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
         yield "unusable", f"{sum(entry['n'] for entry in report['unusable'])} (a fit skips them)"
         for entry in report["unusable"]:
             yield "", f"{entry['reason']}: {_places(entry)}"
+        if cut := report.get("cut"):
+            reads = f"{cut['max_windows']} windows of {cut['max_tokens']} tokens"
+            yield "longer texts", f"{cut['n']} than the encoder reads, {reads}{': ' if cut['n'] else ''}{_places(cut)}"
         if report["repeated_ids"]["n"]:
             repeated = report["repeated_ids"]
             yield "repeated ids", f"{repeated['n']} (a fit takes them all): {_places(repeated)}"

@@ -35,6 +35,13 @@ def _list_encoders(asked: bool) -> None:
     )
     headings = ("name", "embeds", "features", "licence of weights", "installed")
     screen.print(table_of(headings, rows, ("features",), box=None, pad_edge=False))
+    of_texts: dict[tuple[str, str], list[str]] = {}
+    for entry in entries:
+        if entry.windows:
+            of_texts.setdefault((entry.languages, entry.windows), []).append(entry.name)
+    for (languages, windows), names in of_texts.items():
+        said = f"Texts ({', '.join(names)}): {languages}, in {windows}, unless ?max_windows=N says how many."
+        screen.print(said, soft_wrap=True)
     for entry in entries:
         if entry.install:
             screen.print(f"{entry.name}: {entry.install}", soft_wrap=True)

@@ -139,7 +139,8 @@ class Train(Training, Persons, Method, Device):
         pool = None if public is None else _open_public(public, encoder)
         if how == "auto":
             examples = names_by_default(estimator, encoder)
-        self.check_first(lambda: (source, classes), fit=True)
+        windows = getattr(encoder, "text_windows", None)
+        self.check_first(lambda: (source, classes, None, windows), fit=True)
         note(budget.weakness)
         with self.stoppable(folder):
             workflow.train(

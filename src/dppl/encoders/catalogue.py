@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dppl._optional import how_to_install
+from dppl.encoders.windows import PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,11 @@ _NEEDS = {
 }
 
 
+# What an encoder of texts is for, where its name says so: languages, and windows by default.
+READS = {"minilm": ("English", "8 windows of 256 tokens")}
+_OF_THE_MODEL = ("the languages of the model", f"as many windows as hold {PAGE:,} tokens")
+
+
 class Entry(NamedTuple):
     """One line of the catalogue."""
 
@@ -79,6 +85,8 @@ class Entry(NamedTuple):
     licence: str  # of the weights
     installed: bool  # whether the libraries are, and the weights where the name fixes them
     install: str  # what is missing and how to get it; "" if nothing is
+    languages: str  # of the texts that it is for; "" of images
+    windows: str  # in which it reads texts by default, and no further; "" of images
 
 
 def list_encoders() -> list[Entry]:
@@ -113,7 +121,8 @@ def _entry(name: str, scheme: str, dimension: int | None, licence: str, place: s
             weights, how = checkpoints / place.rpartition("/")[2], place
         if not weights.exists():
             missing.append(f"weights: {how}")
-    return Entry(name, kind, dimension, licence, not missing, "; ".join(missing))
+    reads = READS.get(name, _OF_THE_MODEL if "texts" in kind else ("", ""))
+    return Entry(name, kind, dimension, licence, not missing, "; ".join(missing), *reads)
 
 
 def _is_installed(module: str) -> bool:

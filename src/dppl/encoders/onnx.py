@@ -186,9 +186,10 @@ def _tokenizer(path: Path, source: Source, options: dict[str, Any]) -> tuple[Any
         raise InputError(f"there is no tokenizer {path.parent / name}.")
     tokenizer = optional("tokenizers", "tokenizers", "onnx").Tokenizer.from_file(str(path.parent / name))
     tokenizer.no_padding()
-    tokenizer.no_truncation()
 
-    def encode(text: str) -> Tokens:
+    def encode(text: str, most: int) -> Tokens:
+        if tokenizer.truncation is None or tokenizer.truncation["max_length"] != most:
+            tokenizer.enable_truncation(most)
         encoded = tokenizer.encode(text)
         return {"input_ids": np.array(encoded.ids, np.int32), "token_type_ids": np.array(encoded.type_ids, np.int32)}
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,7 @@ _POOLINGS = {"mean": "mean", "cls": "cls", "pooling_mode_mean_tokens": "mean", "
 
 def load(source: Source, device: str, precision: str) -> Adapter:
     """Load a model of transformers."""
+    load_torch("text")  # what is missing is named first
     return _adapter(_named(source), device, precision)
 
 
@@ -68,7 +68,8 @@ def minilm_windows(source: Source) -> TextWindows:
 
 
 def load_sentences(source: Source, device: str, precision: str) -> Adapter:
-    """Load a model of sentence-transformers, whose modules after the transformer are known by their files."""
+    """Load a model of sentence-transformers."""
+    load_torch("text")
     return _adapter(_sentences(source), device, precision)
 
 
@@ -89,7 +90,6 @@ class _Named:
 
 def _named(source: Source) -> _Named:
     source.check(("pooling", "modality", "max_tokens", "max_windows", "revision"))
-    load_torch("text")  # what is missing is named first
     return _Named(model_folder(source.name, source.options.get("revision"), "text"), source)
 
 
@@ -100,8 +100,8 @@ def _minilm(source: Source) -> Source:
 
 
 def _sentences(source: Source) -> _Named:
+    """Read which model is behind one of sentence-transformers, whose other modules are known by their files."""
     source.check(("max_windows", "revision"))
-    load_torch("text")
     folder = model_folder(source.name, source.options.get("revision"), "text")
     with loading(str(folder), "text"):
         modules = _read(folder / "modules.json")
@@ -149,17 +149,22 @@ def _tokenizer(named: _Named) -> tuple[Any, TextWindows, str]:
     positions = getattr(of_texts, "max_position_embeddings", None) or 0
     positions = positions if positions > 0 else _USUAL_LIMIT  # some models without a limit say -1
     limit = named.source.number("max_tokens", min(tokenizer.model_max_length, positions))
-    padded = config.model_type in _PADDED
 
-    def encode(text: str, padding: str | bool) -> Tokens:
-        # Not verbose: a warning that a text is long would be about a private text.
-        encoded = tokenizer(text, truncation=False, padding=padding, max_length=limit, verbose=False)
+    def unpadded(text: str, most: int) -> Tokens:
+        return arrays(tokenizer(text, truncation=True, max_length=most))
+
+    def padded(text: str, most: int) -> Tokens:
+        encoded = tokenizer(text, truncation=True, max_length=most)
+        return arrays(tokenizer.pad(encoded, padding="max_length", max_length=limit))
+
+    def arrays(encoded: Any) -> Tokens:
         return {name: np.array(row, np.int32) for name, row in encoded.items() if name != "attention_mask"}
 
-    unpadded = partial(encode, padding=False)
-    padding = partial(encode, padding="max_length") if padded else unpadded
-    made = TextWindows.of(padding, limit, named.source.number("max_windows"), named.prompt, unpadded)
-    cut = f"{'always' if padded else 'at most'} {limit}" + (f", prompt {named.prompt!r}" if named.prompt else "")
+    pads = config.model_type in _PADDED
+    made = TextWindows.of(
+        padded if pads else unpadded, limit, named.source.number("max_windows"), named.prompt, unpadded
+    )
+    cut = f"{'always' if pads else 'at most'} {limit}" + (f", prompt {named.prompt!r}" if named.prompt else "")
     return tokenizer, made, f"tokens {preprocessing_digest(named.folder, tokenizer)}, {cut}{made}"
 
 

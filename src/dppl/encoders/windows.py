@@ -28,14 +28,15 @@ PUBLIC = (
 # Tokens that are read by default: a page of 800 words, of which a tokenizer makes two each where it knows few of them.
 PAGE = 1600
 _OVERLAP = 8  # windows share at least one part of so many
-_SAID = re.compile(r"^tokens \w+, (?:at most|always) (\d+)(?:.*, (\d+) windows)?")
+_SAID = re.compile(r"tokens \w+, (?:at most|always) (\d+)(?:.*, (\d+) windows|.*)$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class TextWindows:
     """A tokenizer, and the windows in which a model reads what it makes of a text."""
 
-    encode: Callable[[str], Tokens]  # from a whole text to its tokens, with special ones at both ends
+    # From a text to its tokens, up to a number, with special ones at both ends.
+    encode: Callable[[str, int], Tokens]
     limit: int  # tokens of a window
     head: int  # tokens that every text begins with: special ones and a prompt
     tail: int
@@ -44,16 +45,16 @@ class TextWindows:
     @classmethod
     def of(
         cls,
-        encode: Callable[[str], Tokens],
+        encode: Callable[[str, int], Tokens],
         limit: int,
         max_windows: int | None,
         prompt: str = "",
-        unpadded: Callable[[str], Tokens] | None = None,
+        unpadded: Callable[[str, int], Tokens] | None = None,
     ) -> TextWindows:
         """Find what a tokenizer puts at both ends; by default allow as many windows as hold a page."""
 
         def shared(step: int, *texts: str) -> int:
-            one, other = ((unpadded or encode)(text)["input_ids"][::step] for text in texts)
+            one, other = ((unpadded or encode)(text, PAGE)["input_ids"][::step] for text in texts)
             return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
         head, tail = shared(1, prompt, prompt + PUBLIC), shared(-1, "", PUBLIC)
@@ -61,8 +62,10 @@ class TextWindows:
             raise ParameterError(
                 f"must be above {head + tail}, the tokens at both ends of each text.", parameter="max_tokens"
             )
-        one = cls(lambda text: encode(prompt + text), limit, head, tail, 1)
-        return replace(one, max_windows=max_windows or one.count(PAGE))
+        one = cls(lambda text, most: encode(prompt + text, most), limit, head, tail, 1)
+        made = replace(one, max_windows=max_windows or one.count(PAGE))
+        made.prepare(PUBLIC)  # a tokenizer keeps this number, and must not be given it while other threads use it
+        return made
 
     @property
     def size(self) -> int:
@@ -89,13 +92,17 @@ class TextWindows:
 
     def cuts(self, text: str) -> bool:
         """Return whether the end of a text is not read."""
-        return self.length(self.encode(text)) > self.most
+        return self.length(self._encoded(text)) > self.most
 
     def prepare(self, text: str) -> Tokens:
         """Return the tokens of a text that are read."""
-        tokens = self.encode(text)
+        tokens = self._encoded(text)
         unread = slice(self.head + self.most, self.head + max(self.most, self.length(tokens)))
         return {name: np.delete(row, unread) for name, row in tokens.items()}
+
+    def _encoded(self, text: str) -> Tokens:
+        # One token more than is read says that there are more. Of a text of megabytes no more are worth their memory.
+        return self.encode(text, self.head + self.most + 1 + self.tail)
 
     def split(self, tokens: Tokens) -> list[tuple[Tokens, float]]:
         """Return the windows of what `prepare` returned, each with its number of tokens: its weight."""
@@ -129,4 +136,4 @@ def said(preprocessing: str) -> str:
     found = _SAID.match(preprocessing)
     if found is None:
         return ""
-    return f"{found[2] or 1} windows of {found[1]} tokens; what follows is not read"
+    return f"1 window of {found[1]} tokens" if found[2] is None else f"{found[2]} windows of {found[1]} tokens"

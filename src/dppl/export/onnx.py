@@ -97,7 +97,9 @@ def to_bytes(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> by
 
 def _load_encoder(path: Path, model: EmbeddingClassifier) -> Encoder:
     """Load an encoder, and check that it is the model's as far as the model says."""
-    loaded = load_encoder(f"onnx:{path}")
+    # Options of the model's encoder say how long texts may be, which the file does not.
+    place, mark, options = ("" if model.encoder_ is None else Fingerprint.parse(model.encoder_).uri).partition("?")
+    loaded = load_encoder(f"onnx:{path}{mark}{options}" if place.startswith("onnx:") else f"onnx:{path}")
     if model.encoder_ is not None and not loaded.fingerprint.same_function(Fingerprint.parse(model.encoder_)):
         raise InputError(f"{path} is not the encoder that the model was fitted with, or is prepared for otherwise.")
     if loaded.dimension != model.n_features_in_:

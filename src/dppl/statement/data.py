@@ -13,7 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dppl._fingerprint import Fingerprint, in_short
-from dppl.encoders.catalogue import PRESETS
+from dppl.encoders.catalogue import PRESETS, READS
+from dppl.encoders.windows import said
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.model_file import describe as describe_model
 from dppl.estimators.public_data import ExamplesKept
@@ -172,12 +173,25 @@ def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[st
     if "examples" in description:
         facts["public examples"] = ExamplesKept.from_dict(description["examples"], len(description["classes"]))
     facts["encoder"] = "not named" if description["encoder"] is None else in_short(description["encoder"])
+    if texts := _texts(description["encoder"]):
+        facts["texts"] = texts
     facts["written by"] = description["written_by"]
     facts["software"] = ", ".join(f"{name} {version}" for name, version in sorted(guarantee.software.items()))
     # None is the default of a parameter, which says nothing.
     given = {name: value for name, value in sorted(description["parameters"].items()) if value is not None}
     rows = [*facts.items(), *((name.replace("_", " "), value) for name, value in given.items())]
     return [[name, str(value)[:_LETTERS]] for name, value in rows]
+
+
+def _texts(encoder: str | None) -> str:
+    """Return which texts an encoder is for, and how much of them it reads; "" if that is not known."""
+    try:
+        one = Fingerprint.parse(encoder or "")
+    except InputError:
+        return ""
+    languages, _ = READS.get(one.uri.partition("?")[0], ("languages as its authors say", ""))
+    windows = said(one.preprocessing)
+    return f"{languages}, read in {windows} at most, and no further" if windows else ""
 
 
 def _checks(description: Mapping[str, Any], guarantee: Guarantee, file: str, paid: bool) -> list[dict[str, str]]:
