@@ -143,7 +143,7 @@ def _tokenizer(named: _Named) -> tuple[Any, TextWindows, str]:
     """Load a tokenizer; return it, the windows in which its model reads texts, and what is said of both."""
     transformers = optional("transformers", "transformers", "text")
     with loading(str(named.folder), "text"):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(named.folder, **_LOCAL)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(named.folder, truncation_side="right", **_LOCAL)
         config = transformers.AutoConfig.from_pretrained(named.folder, **_LOCAL)
     of_texts = getattr(config, "text_config", config)
     positions = getattr(of_texts, "max_position_embeddings", None) or 0
