@@ -19,6 +19,7 @@ import csv
 import hashlib
 import json
 import random
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +30,10 @@ from dppl import GaussianDP
 from dppl.encoders import load_encoder
 from dppl.prototypes import SoftmaxPrototypes
 
-CLASSES = (
-    "card_arrival card_payment_fee_charged cash_withdrawal_charge declined_card_payment lost_or_stolen_card "
-    "pending_transfer top_up_failed wrong_exchange_rate_for_cash_withdrawal"
-).split()
+CLASSES = [
+    *("card_arrival", "card_payment_fee_charged", "cash_withdrawal_charge", "declined_card_payment"),
+    *("lost_or_stolen_card", "pending_transfer", "top_up_failed", "wrong_exchange_rate_for_cash_withdrawal"),
+]
 SIZES = {"one": (480, 160), "ten": (320, 160), "all": (160, 80)}
 MUS, SEEDS = (0.25, 1.0, 4.0), range(10)
 CHUNK = 50  # documents that are embedded between two savings
@@ -120,6 +121,7 @@ def main():
         parser.add_argument(name, type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    warnings.simplefilter("ignore")  # mu = 4 is weak
     sentences = options.sentences.read_text(encoding="utf-8").splitlines()
     options.work.mkdir(parents=True, exist_ok=True)
     encoder = load_encoder(f"hf:{get_model_path()}?pooling=mean&max_tokens=256", device="cpu")
