@@ -117,7 +117,7 @@ def test_from_texts_to_predictions(mails, cli):
 
     raw = cli("predict", "m.safetensors", "new.csv")
     assert (raw.exit_code, raw.stderr) == (0, "")
-    assert rows_of(raw) == [[str(row), label] for row, label in enumerate(Y)]
+    assert rows_of(raw) == [[str(row), label] for row, label in enumerate(Y, 1)]
     assert cli("predict", "m.safetensors", "new.csv", "--out", "labels.csv").exit_code == 0
     assert (mails / "labels.csv").read_text() == raw.stdout
     assert cli("embed", "new.csv", "--encoder", "letters", "--out", "new").exit_code == 0
@@ -132,7 +132,7 @@ def test_new_records_may_have_another_form_than_those_of_the_fit(mails, cli):
     assert rows_of(found) == [[f"k{row}", label] for row, label in enumerate(labels)]
     (mails / "new").write_text("".join(f"{text}\n" for text in NEW))
     assert rows_of(cli("predict", "m.safetensors", "new", "--read", "kind=text")) == [
-        [str(row), label] for row, label in enumerate(labels)
+        [str(row), label] for row, label in enumerate(labels, 1)
     ]
 
 
@@ -386,7 +386,7 @@ def test_predictions_hold_one_window_and_write_nothing(mails, cli, monkeypatch):
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     monkeypatch.setattr("dppl.io.pipeline.ShardedTable", refuse)
     rows = rows_of(cli("predict", "m.safetensors", "new.csv"))
-    assert rows == [[str(row), "" if text == "odd" else Y[row % len(Y)]] for row, text in enumerate(texts)]
+    assert rows == [[str(row + 1), "" if text == "odd" else Y[row % len(Y)]] for row, text in enumerate(texts)]
     assert cli("evaluate", "m.safetensors", "new.csv").exit_code == 0
     assert names_in(mails) == before
     assert window <= most <= 2 * window < len(texts)
@@ -728,7 +728,7 @@ def test_classes_are_required(mails, cli, error_line):
         (["predict", "m.safetensors", "new.csv", "--encoder", "letters?version=2"], 4, "another encoder"),
         (["predict", "m.safetensors", "new.csv", "--encoder", "letters"], 0, None),
         (["predict", "m.safetensors", "new.csv", "--out", "l.npy", "--proba"], 2, "must be - or end in .csv, .parquet"),
-        (["predict", "m.safetensors"], 2, "Missing argument 'DATA'"),
+        (["predict", "m.safetensors"], 2, "name either DATA, or a query"),
         (["predict", "m.safetensors", "-", "--read", "kind=images"], 4, "--read kind must be another"),
         (["predict", "m.safetensors", "new.csv", "--x", "body"], 4, "--x must be one column of new.csv; got 'body'"),
         (["predict", "m.safetensors", "table.npz", "--encoder", "letters"], 2, "holds embeddings"),
