@@ -94,3 +94,18 @@ def test_a_query_takes_the_place_of_data(folder, cli, error_line, monkeypatch):
     monkeypatch.setenv("DPPL_DATABASE", f"postgresql://me:{SECRET}@localhost:1/mails")
     assert SECRET not in cli(*check, "--sql", "select 1 order by 1").stderr
     assert cli(*check, "mails.csv").exit_code == 0
+
+
+def test_a_split_of_any_is_a_split_of_csv(folder, cli):
+    (folder / "key").write_text("a secret")
+    parts = {}
+    for name, source in SOURCES.items():
+        suffix = ".parquet" if name == "folders" else ".csv"
+        outs = [f"{name}-{part}{suffix}" for part in ("train", "test")]
+        split = ("split", *source, "--test", "0.5", "--groups", "who", "--key", "key", "--out-train", outs[0])
+        assert cli(*split, "--out-test", outs[1]).exit_code == 0
+        report = ("--groups", "who", "--classes", "classes.txt")
+        parts[name] = [cli("check", out, *report).stdout for out in outs]
+        assert "30 of" not in parts[name][0]
+    for name in SOURCES:
+        assert parts[name] == parts["csv"]

@@ -73,7 +73,7 @@ def test_options_say_how_a_file_is_read(here, cli, error_line):
         (["--out-test", "part.csv"], 2, "--out-test must end in .npz, for what is split; got part.csv."),
         (["--out-train", "nowhere/part.npz"], 2, "--out-train must lie in an existing folder"),
         (["--read", "encoding=cp1252"], 2, "--read encoding goes with files of lines; visits.npz is read as npz."),
-        (["--read", "id=patient"], 2, "--read takes NAME=VALUE with kind, encoding; got 'id'."),
+        (["--read", "id=patient"], 2, "--read takes NAME=VALUE with kind, encoding, sheet; got 'id'."),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(options, code, said, here, cli, error_line):

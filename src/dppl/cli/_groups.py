@@ -139,18 +139,8 @@ def parse_pairs(
 
 
 @request(panel="data")
-class Records:
-    """How records are read: embeddings, or raw images and texts."""
-
-    x: str | None = option("NAME", "Column of texts, images or embeddings. Default: text, image, ...; x.", None)
-    read: list[str] = option(
-        "NAME=VALUE",
-        "How images or texts are read; may be repeated. kind: auto, images, csv, jsonl, parquet, text, excel. "
-        "id: column of ids of records, not of persons. encoding: of a file of lines; by default UTF-8. sheet: of a "
-        "workbook; by default the first.",
-        (),
-        typed={name: f"--read {name}" for name in _READING} | {"columns": "--x, --y, --groups and --read id"},
-    )
+class Query:
+    """What selects texts from a database, instead of DATA."""
 
     sql: str | None = option(
         "QUERY",
@@ -162,6 +152,32 @@ class Records:
         "Where --sql is asked: .duckdb, .sqlite, or a URL of SQLAlchemy. Default: the environment variable "
         f"{_DATABASE}, where no list of processes shows a password.",
         None,
+    )
+
+    def place_of_query(self, data: Path) -> str | None:
+        """Return the database of a query that is typed instead of `data`; None without one."""
+        if (self.sql is None) == (data == QUERY):
+            raise ParameterError("name either DATA, or a query with --sql and its database with --database.")
+        if self.sql is None and self.database is not None:
+            raise ParameterError("goes with a query; add --sql.", parameter="database")
+        place = self.database or os.environ.get(_DATABASE)
+        if self.sql is not None and place is None:
+            raise ParameterError(f"needs a database: add --database, or set {_DATABASE}.", parameter="sql")
+        return None if self.sql is None else place
+
+
+@request(panel="data")
+class Records(Query):
+    """How records are read: embeddings, or raw images and texts."""
+
+    x: str | None = option("NAME", "Column of texts, images or embeddings. Default: text, image, ...; x.", None)
+    read: list[str] = option(
+        "NAME=VALUE",
+        "How images or texts are read; may be repeated. kind: auto, images, csv, jsonl, parquet, text, excel. "
+        "id: column of ids of records, not of persons. encoding: of a file of lines; by default UTF-8. sheet: of a "
+        "workbook; by default the first.",
+        (),
+        typed={name: f"--read {name}" for name in _READING} | {"columns": "--x, --y, --groups and --read id"},
     )
 
     def how(self) -> dict[str, str]:
@@ -184,17 +200,6 @@ class Records:
             name = "labels" if labels is not None else next(iter(how))
             raise ParameterError("goes with files; a query says all.", parameter=name)
         return io.open_sql(str(self.sql), place, columns=columns)
-
-    def place_of_query(self, data: Path) -> str | None:
-        """Return the database of a query that is typed instead of `data`; None without one."""
-        if (self.sql is None) == (data == QUERY):
-            raise ParameterError("name either DATA, or a query with --sql and its database with --database.")
-        if self.sql is None and self.database is not None:
-            raise ParameterError("goes with a query; add --sql.", parameter="database")
-        place = self.database or os.environ.get(_DATABASE)
-        if self.sql is not None and place is None:
-            raise ParameterError(f"needs a database: add --database, or set {_DATABASE}.", parameter="sql")
-        return None if self.sql is None else place
 
     def holds_embeddings(self, data: Path) -> bool:
         """Return whether DATA is a table of embeddings, and not raw records."""
