@@ -1,6 +1,7 @@
 """The same records in a CSV file, a workbook, a database or folders of keys: every command reads them as the same."""
 
 import csv
+import json
 import sqlite3
 
 import numpy as np
@@ -109,3 +110,27 @@ def test_a_split_of_any_is_a_split_of_csv(folder, cli):
         assert "30 of" not in parts[name][0]
     for name in SOURCES:
         assert parts[name] == parts["csv"]
+
+
+def test_no_row_of_a_csv_file_is_lost_without_a_word_to_its_owner(folder, cli, error_line):
+    """Of another encoding, ragged, or taken in by a quote that never closes."""
+    lines = ["text,label", *(f"{text},{name}" for text, name, _ in ROWS[:6]), "a,b,cat", "klm", '"abc,cat', "fgh,dog"]
+    (folder / "ragged.csv").write_text("\n".join([*lines, ""]))
+    reasons = {
+        "row 7": "its row has 3 cells, and the header 2",
+        "row 8": "its row has 1 cell, and the header 2",
+        "row 9": "its row opens a quote that never closes, and it takes in 1 line after it",
+    }
+    shown = cli("check", "ragged.csv", "--classes", "classes.txt").stdout
+    assert "unusable        3 " in shown
+    assert all(f"{reason}: {row}\n" in shown for row, reason in reasons.items())
+    assert "A fit uses 6 of 9 records" in shown
+    assert cli("train", "ragged.csv", *TRAIN, "--out", "m.safetensors", "--strict").exit_code == 4
+    assert cli("train", "ragged.csv", *TRAIN, "--out", "m.safetensors").exit_code == 0
+    entries = [json.loads(line) for line in (folder / "m.safetensors.private.jsonl").read_text().splitlines()]
+    assert {entry["reference"]: entry["reason"] for entry in entries if "reference" in entry} == reasons
+    (folder / "latin.csv").write_bytes("text,label\nnaïve,cat\nabc,dog\n".encode("latin-1"))
+    result = cli("check", "latin.csv", "--classes", "classes.txt")
+    assert (result.exit_code, "--read encoding must name the encoding" in error_line(result)) == (4, True)
+    named = cli("check", "latin.csv", "--classes", "classes.txt", "--read", "encoding=latin-1").stdout
+    assert "A fit uses 2 of 2 records." in named
