@@ -205,6 +205,9 @@ CHARGED = [kind for kind in KINDS if not kind.recipe.sampled]
 BY_NAME = {str(kind): kind for kind in KINDS}
 # One of each estimator, for laws about what a class brings itself: its parameters, its file, its scores.
 FIRST = [next(kind for kind in KINDS if kind.entry is entry) for entry in ENTRIES if entry.name in RECIPES]
+# Of these and of all, the ones whose records have one label; others predict matrices.
+ONE_LABEL = [kind for kind in FIRST if not kind.cls.several_labels]
+KINDS_OF_ONE_LABEL = [kind for kind in KINDS if not kind.cls.several_labels]
 # For laws about what all fits share, from reading records to the ledger. All queries, relations and ways to learn
 # are among these, so that no line of the shared fit is left out.
 SHARED = [

@@ -6,7 +6,7 @@ import pytest
 import dppl
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
-from laws.recipes import FIRST, SHARED, each
+from laws.recipes import KINDS_OF_ONE_LABEL, ONE_LABEL, SHARED, each
 from loops import loop
 
 UNUSABLE = np.array([np.nan, np.inf, -np.inf, 0.0])
@@ -33,7 +33,7 @@ def check_probabilities(kind, path):
 
 
 @pytest.mark.slow
-@each()
+@each(KINDS_OF_ONE_LABEL)
 def test_probabilities_say_what_labels_say(kind, tmp_path):
     check_probabilities(kind, tmp_path / "m.safetensors")
 
@@ -76,7 +76,7 @@ def check_shares(kind):
         assert np.array_equal(model.predict_proba(X, shares="data"), model.predict_proba(X, shares=model.shares_))
 
 
-@each(FIRST)
+@each(ONE_LABEL)
 def test_shares_are_those_of_the_classes(kind):
     check_shares(kind)
 
@@ -91,7 +91,7 @@ def test_shares_that_are_no_frequencies_are_refused(kind, shares):
         model.predict_proba(X, shares=shares)
 
 
-@each(FIRST)
+@each(ONE_LABEL)
 def test_a_file_that_forgets_how_sharp_scores_are_is_noticed(kind, tmp_path, monkeypatch):
     sharpness = kind.cls._sharpness
     # A loaded model has no seed.
@@ -100,7 +100,7 @@ def test_a_file_that_forgets_how_sharp_scores_are_is_noticed(kind, tmp_path, mon
         check_probabilities(kind, tmp_path / "m.safetensors")
 
 
-@each(FIRST)
+@each(ONE_LABEL)
 def test_rows_without_a_direction_are_refused_by_their_positions_alone(kind):
     X, y = kind.records(23)
     model = kind.fit(X, y)

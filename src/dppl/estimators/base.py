@@ -152,6 +152,10 @@ class EmbeddingClassifier(ReleasedClassifier):
             # Numbers that leave the range of floats belong to single rows, and must neither warn nor stop the others.
             with one_thread_each, np.errstate(all="ignore"):
                 # Plan: shapes, kinds, parameters and public values alone decide what is released, and what it costs.
+                if groups is not None and self.several_labels and not self.whole_persons:
+                    raise ParameterError(
+                        "is for methods of several labels that take whole persons.", parameter="groups"
+                    )
                 several = SeveralLabels(self.separator) if self.several_labels else None
                 private = private_data(X, y, groups, max_classes=self.max_classes_per_person, several=several)
                 plan = self._plan(private.n_features, task, (X, y))

@@ -517,13 +517,13 @@ class Shortfalls(SoftmaxQuery):
 
 
 class LabelShortfalls(SoftmaxQuery):
-    """How much less often than it is there each label is predicted: the sum of label sets minus probabilities.
+    """How many more records have each label than it is predicted for: the sum of label sets minus probabilities.
 
     A record adds its residual, clipped and on the grid as in `LabelGradients`: at most `RESOLUTION` steps, which is
     checked in integers, whatever its labels are. The records of a whole person share a weight of 1.
     """
 
-    words = "how much less often than it is there each label is predicted ({self.n_classes})"
+    words = "how many more records have each label than it is predicted for ({self.n_classes})"
     squared_norm = Fraction(RESOLUTION**2)
     unit = float(RESOLUTION)  # of the clipping norm
     whole_persons = True

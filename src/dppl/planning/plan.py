@@ -212,6 +212,8 @@ def plan_budget(
             raise ParameterError(f"must be above chance, {1 / n_classes:.3g}; got {ceiling!r}.", parameter="ceiling")
     _validate.one_of(("auto", *BY_METHOD), method=method)
     _validate.one_of(get_args(Describe), describe=describe)
+    if method == "multilabel":
+        raise ParameterError("must be of one label a record: nothing was measured for several.", parameter="method")
     chosen = method_for(budget) if method == "auto" else method
     if isinstance(budget, PureDP) and not BY_METHOD[chosen].pure:
         raise BudgetError(
