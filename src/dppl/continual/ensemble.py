@@ -84,6 +84,7 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     centers_: Float | None = field(init=False)
     allowed_: NDArray[np.bool_] = field(init=False)
     _RELEASED = "coef_"
+    has_similarity = False  # heads have different centres
 
     head: Head = "probe"
     head_options: dict[str, Any] | None = None

@@ -138,6 +138,8 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
 
     # Name of the attribute that holds what was released; a model that has it is fitted.
     _RELEASED: ClassVar[str]
+    # Whether that is a vector or more for each class in the space of the mapped rows.
+    has_similarity: bool = True
 
     def decision_function(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the score of each class for each row.
@@ -278,23 +280,12 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return scores of shape (n, n_classes) for mapped rows."""
 
-    @property
-    def has_similarity(self) -> bool:
-        """Whether `similarity` is defined: the method has a vector for each class in the space of the rows."""
-        try:
-            return len(self._directions()) > 0
-        except ParameterError:
-            return False
-
     def _directions(self) -> NDArray[np.float32]:
         """Return the unit vectors of the classes, shape (n_classes or more, dim); mapped rows are near one of them."""
-        vectors = np.asarray(getattr(self, "coef_", getattr(self, "prototypes_", np.empty(0))), np.float64)
-        dim = self.lattice_.dim
-        # Of several vectors a class, coefficients belong to different heads, and prototypes are alike.
-        if vectors.shape[-1] != dim or (vectors.ndim != 2 and hasattr(self, "coef_")):
-            what = f"needs one vector a class in the space of the rows, which {type(self).__name__} does not have."
+        if not self.has_similarity:
+            what = f"needs a vector for each class in the space of the rows; {type(self).__name__} has none."
             raise ParameterError(what, parameter="min_similarity")
-        vectors = vectors.reshape(-1, dim)
+        vectors = np.asarray(getattr(self, self._RELEASED), np.float64).reshape(-1, self.lattice_.dim)
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         return (vectors / np.where(norms > 0, norms, 1.0)).astype(np.float32)
 

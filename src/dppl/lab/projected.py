@@ -106,6 +106,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
     learning_rate: float = field(default=0.2, init=False)  # the first step, in lengths of the first projection
 
     _RELEASED = "prototypes_"
+    has_similarity = False  # prototypes are projected
 
     @property
     def public_rows(self) -> Literal["unused", "required"]:  # type: ignore[override]

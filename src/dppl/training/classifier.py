@@ -239,6 +239,11 @@ class PrivateClassifier(ReleasedClassifier):
         """Shares of the classes in the data of the fit, where the method released counts of them."""
         return self.model_.shares_
 
+    @property
+    def has_similarity(self) -> bool:  # type: ignore[override]
+        """Whether `similarity` is defined."""
+        return self.model_.has_similarity
+
     def _sharpness(self) -> float:
         return self.model_._sharpness()
 
