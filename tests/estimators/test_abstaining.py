@@ -51,7 +51,7 @@ def test_labels_are_none_exactly_below_what_is_required(name, models, tmp_path):
 def test_rows_of_other_classes_are_further_away(name, models):
     near, known = models[name].similarity(SAMPLE.X_test), SAMPLE.y_test < 6
     pairs = np.mean(near[known][:, None] > near[~known][None])
-    assert pairs > 0.75  # measured: 0.84 to 0.94
+    assert pairs > 0.9  # 0.97 to 0.99
     shuffled = np.random.default_rng(0).permutation(known)  # the control
     assert np.mean(near[shuffled][:, None] > near[~shuffled][None]) < 0.6
 
