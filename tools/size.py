@@ -6,7 +6,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1563,
+    ".": 1572,
     "audit": 686,
     "cli": 3127,
     "continual": 1054,
@@ -21,8 +21,8 @@ BUDGET = {
     "planning": 467,
     "prototypes": 1341,
     "serve": 910,
-    "statement": 1446,
-    "training": 803,
+    "statement": 1450,
+    "training": 807,
 }
 
 

@@ -74,14 +74,18 @@ def test_without_noise_the_level_is_exact():
         exact = binom.cdf(wrong, n, stated)
         assert intervals.keeps_error(wrong, n, 0.0, stated, exact * (1 + 1e-9))
         assert not intervals.keeps_error(wrong, n, 0.0, stated, exact * (1 - 1e-9))
-    # With noise in sums, the same by adding up all that is possible; a tenth of the level is for the number.
-    n, wrong, v, level = 400, 2.0, 100.0, 0.1
-    raised = int(np.ceil(n + norm.isf(0.01) * np.sqrt(2 * v)))
-    spread = np.sqrt(v * (0.9**2 + 0.1**2))
-    possible = np.arange(raised + 1)
-    below = wrong - 0.1 * n - (possible - 0.1 * raised)
-    exact = binom.pmf(possible, raised, 0.1) @ norm.cdf(below / spread)
-    assert intervals.keeps_error(wrong, n, v, 0.1, level) == (exact <= 0.9 * level)
+
+
+def test_with_noise_the_level_is_a_sum_over_all_that_is_possible():
+    n, v, spread, found = 400, 100.0, np.sqrt(100 * (0.9**2 + 0.1**2)), set()
+    for level in np.linspace(0.01, 0.3, 30):
+        raised = int(np.ceil(n + norm.isf(0.1 * level) * np.sqrt(2 * v)))  # a tenth of the level is for the number
+        possible = np.arange(raised + 1)
+        below = 22 - 0.1 * n - (possible - 0.1 * raised)
+        exact = binom.pmf(possible, raised, 0.1) @ norm.cdf(below / spread)
+        assert intervals.keeps_error(22, n, v, 0.1, level) == (exact <= 0.9 * level)
+        found.add(bool(exact <= 0.9 * level))
+    assert found == {True, False}
 
 
 def test_a_threshold_passes_on_what_it_was_tested_at():
