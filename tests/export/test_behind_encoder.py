@@ -127,6 +127,16 @@ def test_from_tokens(pooling, masked, tokens, tmp_path):
     check(model, path, texts, inputs)
 
 
+def test_options_of_the_encoder_are_the_models(tokens, tmp_path):
+    path = of_texts(tmp_path / "model.onnx", tokens, "mean", masked=True)
+    texts = [" ".join(WORDS[at % 2 * 4 :][:4]) for at in range(20)]
+    encoder = load_encoder(f"onnx:{path}?max_windows=3")
+    model = dppl.PrivateClassifier(encoder, dppl.ZCDP(100.0), ["even", "odd"], method="mean", random_state=0)
+    made = module.to_onnx(model.fit(texts, np.resize(["even", "odd"], 20)), encoder=path)
+    (said,) = [one.value for one in made.metadata_props if one.key == "dppl.preprocessing"]
+    assert said.endswith("at most 16, padding 0, 3 windows")
+
+
 def test_another_encoder_is_refused(tmp_path):
     path = of_images(tmp_path / "model.onnx")
     _, model = fit(path, images())

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import re
 
@@ -188,3 +189,15 @@ def test_a_card_has_a_private_evaluation_and_no_exact_numbers():
     assert "How good it is" not in model_card(description)
     with pytest.raises(InputError, match="takes a private evaluation"):
         model_card(description, results=evaluated(["a|b", "b"]))
+
+
+def test_the_card_says_which_texts_are_read_and_how_much_of_them(description):
+    reads = "tokens ab12, at most 256, 8 windows"
+    for uri, preprocessing, texts in (
+        ("minilm", reads, "English, read in 8 windows of 256 tokens at most, and no further"),
+        ("minilm?max_windows=1", "tokens ab12, at most 256", "English, read in 1 window of 256 tokens at most"),
+        ("st:a/b", reads, "languages as its authors say, read in 8 windows of 256 tokens at most"),
+    ):
+        named = dataclasses.replace(Fingerprint.parse(encoder(uri)), preprocessing=preprocessing).text()
+        assert f"| texts | {texts}" in model_card(description | {"encoder": named})
+    assert "| texts |" not in model_card(description | {"encoder": encoder("pixels")})
