@@ -137,8 +137,17 @@ class RayEngine:
         if not ray.is_initialized():
             # No output of workers on this terminal, and no page that shows tasks.
             own = {"include_dashboard": False} if self.address is None else {"address": self.address}
-            with _connecting(ray, self.address):
+            try:
                 ray.init(log_to_driver=False, logging_level="ERROR", **own)
+            except (ray.exceptions.RayError, ConnectionError, ValueError, RuntimeError) as error:
+                kind = type(error).__name__
+                what = f"Ray does not start on this machine ({kind}); see that it has memory and disk, and try again."
+                if self.address is not None:
+                    what = (
+                        f"no cluster of Ray answers at {self.address!r} ({kind}); start one (docs/scale.md), or "
+                        "correct the address. Without one Ray starts on this machine alone."
+                    )
+                raise EngineError(what) from None
         return ray
 
 
@@ -173,21 +182,6 @@ def _outcome(version: str, function: Callable[[Any], Any], item: Any) -> Any:
         return InputError(f"a task cannot read its files ({why}); all machines need them at the same paths.")
     except Exception as error:
         return EngineError(f"a task stopped with {type(error).__name__}.")
-
-
-@contextmanager
-def _connecting(ray: Any, address: str | None) -> Iterator[None]:
-    """Say what a connection that fails was to, and what to do."""
-    try:
-        yield
-    except (ray.exceptions.RayError, ConnectionError, ValueError, RuntimeError) as error:
-        why = type(error).__name__
-        raise EngineError(
-            f"Ray does not start on this machine ({why}); see that it has memory and disk for it, and try again."
-            if address is None
-            else f"no cluster of Ray answers at {address!r} ({why}); start one (docs/scale.md), or correct the "
-            "address. Without one Ray starts on this machine alone."
-        ) from None
 
 
 @contextmanager

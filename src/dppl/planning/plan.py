@@ -199,7 +199,14 @@ def plan_budget(
     >>> plan.classes[0].size, plan.classes[0].found
     (20, 'no')
     """
-    n_features = _width(n_features, encoder)
+    if n_features is not None:
+        _validate.positive_integer(n_features=n_features)
+    if encoder is not None:
+        _validate.one_of(FEATURES, "for another, give the number of features", encoder=encoder)
+    width = n_features if encoder is None else FEATURES[encoder]
+    if width is None or n_features not in (None, width):
+        raise ParameterError("must be given, or a known encoder, and agree with it.", parameter="n_features")
+    n_features = int(width)
     _validate.positive_integer(n_classes=n_classes, n_records=n_records, smallest=1 if smallest is None else smallest)
     _validate.positive_integer(n_public=n_public or 1)
     least = n_classes * (smallest or 1)
@@ -326,14 +333,3 @@ class _Setting:
         number = math.exp(brentq(excess, 0, most))
         step = 10 ** max(0, math.floor(math.log10(number)) - 1)
         return int(math.ceil(number / step) * step)
-
-
-def _width(n_features: int | None, encoder: str | None) -> int:
-    if n_features is not None:
-        _validate.positive_integer(n_features=n_features)
-    if encoder is not None:
-        _validate.one_of(FEATURES, "for another, give the number of features", encoder=encoder)
-    width = n_features if encoder is None else FEATURES[encoder]
-    if width is None or n_features not in (None, width):
-        raise ParameterError("must be given, or a known encoder, and agree with it.", parameter="n_features")
-    return int(width)
