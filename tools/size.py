@@ -6,13 +6,13 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1572,
+    ".": 1647,
     "audit": 686,
-    "cli": 3127,
+    "cli": 3214,
     "continual": 1054,
     "encoders": 1996,
-    "estimators": 2022,
-    "evaluation": 2311,
+    "estimators": 2028,
+    "evaluation": 2314,
     "export": 651,
     "finetune": 1769,
     "io": 3716,
@@ -20,9 +20,9 @@ BUDGET = {
     "lab": 4618,
     "planning": 467,
     "prototypes": 1341,
-    "serve": 910,
-    "statement": 1450,
-    "training": 807,
+    "serve": 917,
+    "statement": 1455,
+    "training": 880,
 }
 
 

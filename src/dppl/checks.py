@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from dppl.io.decoding import decode, quiet
 from dppl.io.records import BadRecord, Record
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.persons import are_missing, checked_ids, classes_of_persons, person_codes
-from dppl.kernel.reading import class_codes
+from dppl.kernel.reading import SeveralLabels, class_codes
 
 __all__ = ["report_on_source", "report_on_table"]
 
@@ -24,7 +25,9 @@ _BLOCK_ROWS = 4096
 _MISSING = ("", int(np.iinfo(np.int64).min))
 
 
-def report_on_table(table: EmbeddingTable, classes: NDArray[Any] | None, groups: Any = None) -> dict[str, Any]:
+def report_on_table(
+    table: EmbeddingTable, classes: NDArray[Any] | None, groups: Any = None, *, several: SeveralLabels | None = None
+) -> dict[str, Any]:
     """Read a table, its labels and, if they are given, ids of persons; return what to say of them, JSON-ready.
 
     Where no class list is known (None), labels decide nothing, and those that there are count as classes.
@@ -34,12 +37,16 @@ def report_on_table(table: EmbeddingTable, classes: NDArray[Any] | None, groups:
     labels = None if table.y is None else table.y[usable]
     if groups is not None:
         named = _those(labels) if classes is None else classes
-        report["persons"] = _persons_report(checked_ids(groups, table), table.y, usable, named)
-    return _with_labels(report, int(usable.sum()), labels, classes)
+        report["persons"] = _persons_report(checked_ids(groups, table), table.y, usable, named, several)
+    return _with_labels(report, int(usable.sum()), labels, classes, several)
 
 
 def report_on_source(
-    source: Source, classes: NDArray[Any] | None, windows: TextWindows | None = None
+    source: Source,
+    classes: NDArray[Any] | None,
+    windows: TextWindows | None = None,
+    *,
+    several: SeveralLabels | None = None,
 ) -> dict[str, Any]:
     """Read and decode the records of a source, labels and ids of persons included; return what to say of them.
 
@@ -48,16 +55,22 @@ def report_on_source(
     report, labels, ids = _records_report(source, windows)
     if source.person_type is not None:
         named = _those(labels) if classes is None else classes
-        report["persons"] = _persons_report(ids, labels, np.ones(len(ids), bool), named)
-    return _with_labels(report, len(ids), labels, classes)
+        report["persons"] = _persons_report(ids, labels, np.ones(len(ids), bool), named, several)
+    return _with_labels(report, len(ids), labels, classes, several)
 
 
 def _with_labels(
-    report: dict[str, Any], usable: int, labels: NDArray[Any] | None, classes: NDArray[Any] | None
+    report: dict[str, Any],
+    usable: int,
+    labels: NDArray[Any] | None,
+    classes: NDArray[Any] | None,
+    several: SeveralLabels | None = None,
 ) -> dict[str, Any]:
     """Add what is to say of the labels, and how many records are used: of `usable` ones those in the class list."""
     if labels is None:
         return report | {"labels": None, "used": usable if classes is None else 0}
+    if several is not None and classes is not None:
+        return report | {"labels": _several_report(labels, classes, several), "used": usable}
     chosen, classes = classes is not None, _those(labels) if classes is None else classes
     codes = class_codes(labels, classes, "ignore")  # as a fit meets them
     unknown, counts = np.unique(labels[codes < 0], return_counts=True)
@@ -90,6 +103,22 @@ def _those(labels: NDArray[Any] | None) -> NDArray[Any]:
 def _loosely(name: Any) -> str:
     """Return a label without what people overlook: case, white space, and how characters are composed."""
     return unicodedata.normalize("NFC", "".join(unicodedata.normalize("NFC", str(name)).casefold().split()))
+
+
+def _several_report(labels: NDArray[Any], classes: NDArray[Any], several: SeveralLabels) -> dict[str, Any]:
+    """Say what labels there are where a record may have several, or none."""
+    sets, _ = several.read(labels, classes)
+    each = [sorted(set(map(str, several.labels_of(one)))) for one in labels.tolist()]
+    known = set(map(str, classes.tolist()))
+    unknown = Counter(label for some in each for label in some if label not in known)
+    sizes, several_each = sets.sum(axis=0).tolist(), sets.sum(axis=1)
+    return {
+        "type": "several a record",
+        "labels_each": [{"labels": k, "n": n} for k, n in enumerate(np.bincount(several_each).tolist()) if n],
+        "unknown": [{"label": label, "n": n} for label, n in unknown.most_common()],
+        "class_sizes": [{"class": name, "n": n} for name, n in zip(classes.tolist(), sizes, strict=True)],
+        "classes_without_records": [name for name, n in zip(classes.tolist(), sizes, strict=True) if not n],
+    }
 
 
 def _rows_report(table: EmbeddingTable) -> dict[str, Any]:
@@ -181,9 +210,15 @@ def _as_objects(items: list[Any]) -> NDArray[Any]:
 
 
 def _persons_report(
-    ids: NDArray[Any], labels: NDArray[Any] | None, usable: NDArray[np.bool_], classes: NDArray[Any]
+    ids: NDArray[Any],
+    labels: NDArray[Any] | None,
+    usable: NDArray[np.bool_],
+    classes: NDArray[Any],
+    several: SeveralLabels | None = None,
 ) -> dict[str, Any]:
     """Say how many records persons have, and how many a fit uses; arrays have one entry a record."""
+    if several is not None:  # every record counts, whatever its labels are
+        labels, classes = np.zeros(len(ids), np.int64), np.zeros(1, np.int64)
     persons = person_codes(ids)
     ordered, places = np.unique(classes, return_inverse=True)  # as a fit has them, for persons of several classes
     codes = class_codes(np.empty(len(persons), object) if labels is None else labels, ordered, "ignore")

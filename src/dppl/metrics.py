@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.persons import checked_ids, person_codes
-from dppl.kernel.reading import as_labels, class_codes
+from dppl.kernel.reading import SeveralLabels, as_labels, class_codes
 
 __all__ = [
     "accuracy",
@@ -26,7 +26,7 @@ __all__ = [
     "confusions",
     "difference_error",
     "evaluate",
-    "evaluate_sets",
+    "evaluate_several",
     "is_ahead",
     "minority_accuracy",
     "minority_classes",
@@ -202,38 +202,42 @@ def evaluate(
     return report
 
 
-def evaluate_sets(
-    y_true: NDArray[np.bool_],
-    y_pred: NDArray[np.bool_],
+def evaluate_several(
+    y_true: Sequence[Any],
+    y_pred: Sequence[Any],
     classes: NDArray[Any],
-    *,
-    n_unknown_labels: int,
-    n_unusable: int,
+    several: SeveralLabels,
+    groups: Sequence[Any] | None = None,
 ) -> dict[str, Any]:
-    """Compare sets of labels, shape (n, n_classes) each, with the true ones; return what `evaluate` does, and F1.
+    """Compare labels where a record may have several; return what `evaluate` does, and F1.
 
     Accuracy is the share of records whose labels are all right, and no other is predicted; of a class, it is its
-    recall. Means over classes omit those without a record.
+    recall. Means over classes omit those without a record. Other arguments are as for `evaluate`.
     """
-    if not len(y_true):
+    usable = [place for place, labels in enumerate(y_pred) if labels is not None]
+    if not usable:
         raise InputError("there is nothing to evaluate, since no record can be used.")
+    rows = np.empty((len(usable), 1))
+    (truth, known), (predicted, _) = (
+        several.read(several.checked([labels[place] for place in usable], rows), classes) for labels in (y_true, y_pred)
+    )
     found, missed, false = (
-        (one & two).sum(axis=0) for one, two in ((y_true, y_pred), (y_true, ~y_pred), (~y_true, y_pred))
+        (one & two).sum(axis=0) for one, two in ((truth, predicted), (truth, ~predicted), (~truth, predicted))
     )
     sizes = (found + missed).tolist()
     recall, precision = _share(found, missed), _share(found, false)
     f1 = np.where(found + missed > 0, 2 * found / np.maximum(2 * found + missed + false, 1), np.nan)
     has_records = np.array(sizes) > 0
-    smallest = minority_classes(np.array(sizes)[has_records])
-    return {
+    smallest, right = minority_classes(np.array(sizes)[has_records]), (truth == predicted).all(axis=1)
+    report = {
         "balanced_accuracy": _or_none(_mean(recall[has_records])),
-        "accuracy": float((y_true == y_pred).all(axis=1).mean()),
+        "accuracy": float(right.mean()),
         "minority_accuracy": _or_none(_mean(recall[has_records][smallest])),
         "macro_f1": _or_none(_mean(f1[has_records])),
         "micro_f1": float(2 * found.sum() / max(1, (2 * found + missed + false).sum())),
-        "n": len(y_true),
-        "n_unknown_labels": n_unknown_labels,
-        "n_unusable": n_unusable,
+        "n": len(truth),
+        "n_unknown_labels": int((~known).sum()),
+        "n_unusable": len(y_pred) - len(usable),
         "chance": None,
         "at_or_below_chance": [],
         "per_class": [
@@ -244,6 +248,16 @@ def evaluate_sets(
         ],
         "confusions": [],
     }
+    return report | _of_persons(right, groups, usable)
+
+
+def _of_persons(right: NDArray[np.bool_], groups: Sequence[Any] | None, usable: list[int]) -> dict[str, Any]:
+    """Return the accuracy in which every person counts once, if there are ids."""
+    if groups is None:
+        return {}
+    ids = [groups[place] for place in usable]
+    each = person_accuracies(np.ones(len(right), bool), right, ids)
+    return {"person_accuracy": float(each.mean()), "n_persons": len(each)}
 
 
 def _share(hits: NDArray[np.int64], others: NDArray[np.int64]) -> Float:

@@ -22,9 +22,19 @@ if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier
     from dppl.estimators.released import Least, Shares
 
-__all__ = ["SUFFIXES", "Predictions", "Predictor", "load_predictor", "predict_source", "predict_table", "windows"]
+__all__ = [
+    "SEPARATOR",
+    "SUFFIXES",
+    "Predictions",
+    "Predictor",
+    "load_predictor",
+    "predict_source",
+    "predict_table",
+    "windows",
+]
 
 SUFFIXES = (".csv", ".parquet")
+SEPARATOR = ";"  # of labels, where a model names none
 _ROWS = 8192
 _UNUSABLE = "cannot be used"
 
@@ -33,12 +43,21 @@ _UNUSABLE = "cannot be used"
 class Predictions:
     """Labels in the order of the records, and what files hold of them besides."""
 
-    labels: list[Any]  # None for a record that cannot be used
+    labels: list[Any]  # None for a record that cannot be used; lists where a record may have several
     classes: NDArray[Any]  # shape (n_classes,)
     ids: Sequence[str | None] | None = None  # None where the records have no ids
     probabilities: NDArray[np.float32] | None = None  # shape (n, n_classes); NaN for records that cannot be used
     similarities: NDArray[np.float32] | None = None  # shape (n,); to the nearest class, NaN likewise
     reasons: Sequence[str | None] | None = None  # why a record has no label
+    separator: str | None = None  # joins the labels of a record, where it may have several
+
+    @property
+    def texts(self) -> list[Any]:
+        """The labels as files hold them."""
+        joined = self.separator
+        if joined is None:
+            return self.labels
+        return [None if several is None else joined.join(map(str, several)) for several in self.labels]
 
     def at_least(self, least: Least) -> Predictions:
         """Return them without the labels that are below what is required, and with the reasons."""
@@ -52,7 +71,7 @@ class Predictions:
     def content(self, suffix: str, *, proba: bool = False, top: int = 0) -> bytes:
         """Return the file that ends in `suffix`, with the probabilities of all or of the `top` likeliest classes."""
         columns: dict[str, list[Any]] = {} if self.ids is None else {"id": list(self.ids)}
-        columns["label"] = self.labels
+        columns["label" if self.separator is None else "labels"] = self.texts
         if self.reasons is not None:
             columns["reason"] = list(self.reasons)
         if self.similarities is not None:
@@ -124,6 +143,11 @@ def _classified(
     """
     from dppl.estimators.released import labels_of
 
+    if model.several_labels:
+        sets = model.predict_labels(rows, unusable="empty")
+        values = None if shares is None else model.predict_proba(rows, unusable="empty").astype(np.float32)
+        separator = model.separator or SEPARATOR
+        return Predictions(labels=sets, classes=model.classes_, probabilities=values, separator=separator)
     if shares is None:
         labels = model.predict(rows, unusable="empty")
         return Predictions(labels=labels.tolist(), classes=model.classes_)
@@ -195,7 +219,8 @@ def predict_source(
         if known.similarities is not None:
             near = np.full(len(labels), np.nan, np.float32)
             near[is_usable] = known.similarities
-        parts.append(Predictions(labels=labels, classes=classes, probabilities=values, similarities=near))
+        part = Predictions(labels=labels, classes=classes, probabilities=values, similarities=near)
+        parts.append(replace(part, separator=known.separator))
     return replace(_joined(classes, parts), ids=ids), unusable
 
 
@@ -212,4 +237,5 @@ def _joined(classes: NDArray[Any], parts: list[Predictions]) -> Predictions:
         classes=classes,
         probabilities=np.concatenate([np.empty((0, len(classes)), np.float32), *values]),
         similarities=None if near is None else np.concatenate(near),
+        separator=next((part.separator for part in parts if part.separator is not None), None),
     )

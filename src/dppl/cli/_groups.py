@@ -228,6 +228,21 @@ class Labels:
 
 
 @request(panel="data")
+class Several:
+    """How records have several labels."""
+
+    separator: str | None = option(
+        "TEXT", 'What separates the labels of a record that may have several, or none, such as ";".', None
+    )
+
+    def several(self) -> Any:
+        """Return how labels are given, where a record may have several."""
+        from dppl.kernel.reading import SeveralLabels
+
+        return None if self.separator is None else SeveralLabels(self.separator)
+
+
+@request(panel="data")
 class Persons:
     """Whom a guarantee is for."""
 
@@ -266,7 +281,7 @@ class BeforeCharge:
             with terminal():  # or nothing is read
                 pass
 
-    def check_first(self, read: Callable[[], tuple[Any, ...]], *, fit: bool = False) -> None:
+    def check_first(self, read: Callable[[], tuple[Any, ...]], *, fit: bool = False, several: Any = None) -> None:
         """Show its owner what a run can use, and stop if that is not enough, as far as the options ask for it.
 
         `read` returns a table or source, the classes if they are known, and ids of persons. A strict `fit` stops by
@@ -278,7 +293,7 @@ class BeforeCharge:
         from dppl.cli.check import report_on, review
         from dppl.kernel.reading import refuse_unusable_records
 
-        report = report_on(*read())
+        report = report_on(*read(), several=several)
         if self.review:
             review(report, fit=fit)
         if strict:
@@ -294,7 +309,7 @@ class BeforeCharge:
 
 
 @request(panel="method")
-class Method(BeforeCharge):
+class Method(BeforeCharge, Several):
     """Which estimator is fitted, and with which parameters."""
 
     method: str = option(
@@ -314,15 +329,19 @@ class Method(BeforeCharge):
 
     def estimator(self, budget: Spent, classes: Any, rows: Path | None, **given: Any) -> Any:
         """Return the unfitted estimator; `rows`, the path of public ones, is refused if it would not use them."""
-        options = self.strictly(parse_pairs(self.options, "options"))
+        options, method = self.strictly(parse_pairs(self.options, "options")), self.method
+        if self.separator is not None:
+            if method not in ("auto", "multilabel"):
+                raise ParameterError("is for --method multilabel.", parameter="separator")
+            method, options = "multilabel", {**options, "separator": self.separator}
         # DPPL-Mean reads public rows only for the lattice; elsewhere they would seem to help and do nothing.
-        if rows is not None and self.method == "mean" and not options.keys() & {"lattice__center", "lattice__rotation"}:
+        if rows is not None and method == "mean" and not options.keys() & {"lattice__center", "lattice__rotation"}:
             raise ParameterError(
                 "has no effect with --method mean; add --options lattice__center=public or --options "
                 "lattice__rotation=auto, or leave it out.",
                 parameter="public",
             )
-        return estimator_of(self.method, budget, classes, **given, **options)
+        return estimator_of(method, budget, classes, **given, **options)
 
 
 @request(panel="engine")

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import QUERY, Classes, Labels, Persons, Records
+from dppl.cli._groups import QUERY, Classes, Labels, Persons, Records, Several
 from dppl.cli._output import console, print_facts, print_json, table_of
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
@@ -20,11 +20,13 @@ from dppl.kernel.reading import refuse_unusable_records
 
 WARNING = "For the data owner's eyes only: this report describes private records, and no guarantee protects it."
 _UNKNOWN_SHOWN = 20
+MAX_LABELS = 5  # that are counted of a record, by default
+_CUT = f"the first {MAX_LABELS} in the class list are counted, or N with --options max_labels=N; gradients see all"
 _TERMINAL = "/dev/tty"
 
 
 @request("classes", "labels", "groups", "json")
-class Check(Records, Labels, Persons, Classes):
+class Check(Records, Labels, Several, Persons, Classes):
     """Report on private records, before a fit: bad ones, unknown labels, class sizes.
 
     For the data owner's eyes only: the report describes private records, and
@@ -62,7 +64,7 @@ class Check(Records, Labels, Persons, Classes):
                 )
             about = (*about[:2], None, load_windows(self.encoder))
         with progress("reading"):
-            report = report_on(*about)
+            report = report_on(*about, several=self.several())
         typer.echo(WARNING, err=self.json)
         if self.json:
             print_json({"for_the_owner_only": WARNING, **report})
@@ -70,7 +72,9 @@ class Check(Records, Labels, Persons, Classes):
             print_report(report, console())
 
 
-def report_on(records: Any, classes: Any, ids: Any = None, windows: Any = None) -> dict[str, Any]:
+def report_on(
+    records: Any, classes: Any, ids: Any = None, windows: Any = None, *, several: Any = None
+) -> dict[str, Any]:
     """Report on a table, with ids of persons, or on a source, which has its own, with windows of its texts.
 
     Classes may be None.
@@ -78,8 +82,8 @@ def report_on(records: Any, classes: Any, ids: Any = None, windows: Any = None) 
     from dppl import checks  # here, because it takes long to import
 
     if isinstance(records, io.Source):
-        return checks.report_on_source(records, classes, windows)
-    return checks.report_on_table(records, classes, ids)
+        return checks.report_on_source(records, classes, windows, several=several)
+    return checks.report_on_table(records, classes, ids, several=several)
 
 
 @contextmanager
@@ -160,16 +164,23 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
         yield "persons", f"{persons['n']}, of which {persons['missing_ids']} are records without an id"
         if each := persons["records_each"]:
             yield "records each", f"median {each['median']:g}, at most {each['largest']}"
-        yield "several classes", f"{persons['in_several_classes']} persons have records in more than one"
-        yield (
-            "a fit uses",
-            f"{persons['used']} persons: with --method softmax, the default, all of their "
-            f"{persons['records_in_classes']} records in classes of the list; with other methods the "
-            f"{persons['records_in_main_class']} in each person's commonest class, as one row a person",
-        )
+        if (report["labels"] or {}).get("labels_each") is not None:
+            yield "a fit uses", f"{persons['used']} persons, with all of their {persons['records_in_classes']} records"
+        else:
+            yield "several classes", f"{persons['in_several_classes']} persons have records in more than one"
+            yield (
+                "a fit uses",
+                f"{persons['used']} persons: with --method softmax, the default, all of their "
+                f"{persons['records_in_classes']} records in classes of the list; with other methods the "
+                f"{persons['records_in_main_class']} in each person's commonest class, as one row a person",
+            )
     if labels := report["labels"]:
         unknown = labels["unknown"]
         yield "labels", labels["type"]
+        if each := labels.get("labels_each"):
+            yield "labels each", ", ".join(f"{one['labels']}: {one['n']} records" for one in each)
+            more = sum(one["n"] for one in each if one["labels"] > MAX_LABELS)
+            yield f"more than {MAX_LABELS}", f"{more} records ({_CUT})"
         yield "unknown labels", f"{sum(entry['n'] for entry in unknown)} records, {len(unknown)} labels"
         for entry in unknown[:_UNKNOWN_SHOWN]:
             like = f", like the class {entry['like']!r} but for case, spaces or accents" if "like" in entry else ""

@@ -18,6 +18,7 @@ from dppl.cli._groups import (
     Labels,
     NoiseBudget,
     Persons,
+    Several,
     check_output,
     labels_hint,
     load_model,
@@ -33,6 +34,7 @@ from dppl.errors import InputError, ParameterError
 
 if TYPE_CHECKING:
     from dppl.evaluation import Abstention, Evaluation
+    from dppl.kernel.reading import SeveralLabels
 
 WARNING = (
     "For the data owner's eyes only: no guarantee covers these numbers. To release numbers of private records, type "
@@ -57,7 +59,7 @@ class _Tested:
 
 
 @request("private", "epsilon", "delta", "out", "groups", "json")
-class Evaluate(OnModel, Labels, Persons, BeforeCharge, NoiseBudget, Account):
+class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Account):
     r"""Measure how good a model is on labelled records.
 
     With --private and a budget, the numbers may be released, such as 0.82 (0.80 to
@@ -78,7 +80,11 @@ class Evaluate(OnModel, Labels, Persons, BeforeCharge, NoiseBudget, Account):
     a share of the budget; without it, only by records that are public.
 
     MODEL may also be a class list (.txt), if DATA has the labels that another model
-    predicted, as texts in the column "predicted" or --x.
+    predicted, as texts in the column "predicted" or --x; with --separator several.
+
+    Of several labels a record, all numbers are by label: F1, precision and recall,
+    and how often all labels of a record are right. The model says how labels are
+    separated; --separator is for a class list, or where DATA separates otherwise.
 
     For example:
 
@@ -171,8 +177,7 @@ class Evaluate(OnModel, Labels, Persons, BeforeCharge, NoiseBudget, Account):
         if self._is_class_list():
             yield self._predicted()
             return
-        model = load_model(self.model)
-        self._check_one_label(model)
+        model = self._load()
         if self.groups is None and model.guarantee_.unit == PERSON:
             note("the model protects persons, and this evaluation records; add --groups COLUMN.")
         check(model, budget, persons=self.groups is not None, **account)
@@ -181,16 +186,27 @@ class Evaluate(OnModel, Labels, Persons, BeforeCharge, NoiseBudget, Account):
             with progress("predicting"):
                 yield _Tested(model, rows, require_labels(rows, self.table), self._ids(), len(model.classes_))
             return
-        source = self._labelled(self.open_records(model, self.table, labelled=True), model.classes_)
+        source = self._labelled(
+            self.open_records(model, self.table, labelled=True), model.classes_, getattr(model, "several", None)
+        )
         loaded = self.load_predictor(model)
         labels, persons = labels_and_persons(source)
         with progress("embedding", source.count) as advance:
             predictor = predictor_of_source(model, source, len(labels), loaded, advance)
             yield _Tested(predictor, None, labels, None if self.groups is None else persons, len(model.classes_))
 
-    def _check_one_label(self, model: Any) -> None:
-        if self.max_error is not None and getattr(model, "several_labels", False):
-            raise ParameterError("is for a model that gives a record one label.", parameter="max_error")
+    def _load(self) -> Any:
+        """Load the model, and settle how records have several labels, if they have."""
+        from dppl.predictions import SEPARATOR
+
+        model: Any = load_model(self.model)
+        if model.several_labels:
+            if self.max_error is not None:
+                raise ParameterError("is for a model that gives a record one label.", parameter="max_error")
+            model.separator = self.separator or model.separator or SEPARATOR
+        elif self.separator is not None:
+            raise ParameterError("is for a model of several labels a record.", parameter="separator")
+        return model
 
     def _is_class_list(self) -> bool:
         return self.model.suffix.lower() == ".txt"
@@ -198,6 +214,7 @@ class Evaluate(OnModel, Labels, Persons, BeforeCharge, NoiseBudget, Account):
     def _predicted(self) -> _Tested:
         """Read labels that another model predicted, and the true ones."""
         from dppl.evaluation import AlreadyPredicted
+        from dppl.evaluation.predicting import MAX_LABELS
         from dppl.evaluation.sources import labels_and_persons, predicted_labels
 
         for name in ("encoder", "labels"):
@@ -205,20 +222,22 @@ class Evaluate(OnModel, Labels, Persons, BeforeCharge, NoiseBudget, Account):
                 raise ParameterError("is for a model, but MODEL is a class list.", parameter=name)
         classes = io.read_classes(self.model)
         columns = replace(self.columns(), x=self.x or _PREDICTED)
-        source = self._labelled(self.open_source(self.table, columns), classes)
+        source = self._labelled(self.open_source(self.table, columns), classes, self.several())
         labels, persons = labels_and_persons(source)
         ids = None if self.groups is None else persons
-        return _Tested(AlreadyPredicted(classes), predicted_labels(source), labels, ids, len(classes))
+        most = None if self.separator is None else MAX_LABELS
+        table = AlreadyPredicted(classes, max_labels=most, separator=self.separator)
+        return _Tested(table, predicted_labels(source), labels, ids, len(classes))
 
-    def _labelled(self, source: io.Source, classes: Any) -> io.Source:
+    def _labelled(self, source: io.Source, classes: Any, several: SeveralLabels | None) -> io.Source:
         if source.label_type is None:
             raise InputError(f"{self.table} has no labels; {labels_hint(source)}.")
-        self.check_first(lambda: (source, classes))
+        self.check_first(lambda: (source, classes), several=several)
         return source
 
     def _rows(self, model: Any) -> io.EmbeddingTable:
         table = read_rows_for(model, self.table, x=self.x or "x", y=self.y or "y", labels=self.labels)
-        self.check_first(lambda: (table, model.classes_, self._ids()))
+        self.check_first(lambda: (table, model.classes_, self._ids()), several=getattr(model, "several", None))
         return table
 
     def _ids(self) -> Any:
@@ -229,7 +248,7 @@ class Evaluate(OnModel, Labels, Persons, BeforeCharge, NoiseBudget, Account):
         import numpy as np
 
         from dppl.evaluation import AlreadyPredicted, public_threshold
-        from dppl.metrics import evaluate
+        from dppl.metrics import evaluate, evaluate_several
         from dppl.predictions import predict_table, windows
 
         truth: list[Any] = []
@@ -237,14 +256,14 @@ class Evaluate(OnModel, Labels, Persons, BeforeCharge, NoiseBudget, Account):
         persons: list[Any] = []
         tables: list[Any] = []  # probabilities, if a least confidence is to be chosen
         shares: Any = None if self.max_error is None else "equal"
+        several = self.several()
         if self._is_class_list():
             tested = self._predicted()
             classes, truth, predicted = tested.model.classes_, tested.labels.tolist(), tested.rows.tolist()
             persons = [] if tested.persons is None else tested.persons.tolist()
         else:
-            model = load_model(self.model)
-            self._check_one_label(model)
-            classes = model.classes_
+            model = self._load()
+            classes, several = model.classes_, getattr(model, "several", None)
             if self.holds_rows(model):
                 rows = self._rows(model)
                 truth = list(require_labels(rows, self.table))
@@ -254,7 +273,7 @@ class Evaluate(OnModel, Labels, Persons, BeforeCharge, NoiseBudget, Account):
                 if self.groups is not None:
                     persons = list(self._ids())
             else:
-                source = self._labelled(self.open_records(model, self.table, labelled=True), classes)
+                source = self._labelled(self.open_records(model, self.table, labelled=True), classes, several)
                 predictor = self.load_predictor(model, shares)
                 # A window at a time: no embedding of a private record outlives its window.
                 with progress("embedding", source.count) as advance:
@@ -266,7 +285,11 @@ class Evaluate(OnModel, Labels, Persons, BeforeCharge, NoiseBudget, Account):
                         truth += window.labels + unusable
                         predicted += predictions.labels + unusable
                         persons += window.persons + unusable
-        report = evaluate(truth, predicted, classes, None if self.groups is None else persons)
+        ids = None if self.groups is None else persons
+        if several is None:
+            report = evaluate(truth, predicted, classes, ids)
+        else:
+            report = evaluate_several(truth, predicted, classes, several, ids)
         chosen = None
         if self.max_error is not None:
             given: Any = AlreadyPredicted(classes)
@@ -278,9 +301,11 @@ class Evaluate(OnModel, Labels, Persons, BeforeCharge, NoiseBudget, Account):
             note("no label of these records is a class of the model; see --y and --labels.")
         if self.json:
             print_json(report)
-        else:
+        elif several is None:
             _print(report)
             self._print_threshold(chosen)
+        else:
+            _print_several(report)
 
     def _print_threshold(self, chosen: Abstention | None) -> None:
         """Say from which confidence on a model should answer, and what to type."""
@@ -323,6 +348,27 @@ def _print(report: dict[str, Any]) -> None:
     typer.echo(f"Classes at or below chance ({report['chance']:.4f}): {lost or 'none'}")
     rows = ((entry["class"], entry["n"], _shown(entry["accuracy"])) for entry in report["per_class"])
     console().print(table_of(("class", "records", "accuracy"), rows, ("records", "accuracy")))
+
+
+def _print_several(report: dict[str, Any]) -> None:
+    """Print plain numbers where a record may have several labels."""
+    facts = [
+        ("F1, mean of all labels", _shown(report["macro_f1"])),
+        ("F1 of all labels together", _shown(report["micro_f1"])),
+        ("mean recall of labels", _shown(report["balanced_accuracy"])),
+        ("all labels right", _shown(report["accuracy"])),
+    ]
+    if "n_persons" in report:
+        facts.append(("  by person", f"{_shown(report['person_accuracy'])}, mean over {report['n_persons']} persons"))
+    facts.append(("records", f"{report['n']}, {report['n_unknown_labels']} with a label that the model does not know"))
+    print_facts(facts, 25)
+    if report["n_unusable"]:
+        typer.echo(f"{report['n_unusable']} records could not be used and are not counted.")
+    rows = (
+        (one["class"], one["n"], *(_shown(one[name]) for name in ("f1", "accuracy", "precision")))
+        for one in report["per_class"]
+    )
+    console().print(table_of(headings := ("label", "records", "F1", "recall", "precision"), rows, headings[1:]))
 
 
 def _shown(value: float | None) -> str:

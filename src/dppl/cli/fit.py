@@ -86,7 +86,7 @@ class Fit(Fitting, Persons, Method, Where):
         here = partial(io.read_table, table, x=x, y=y, labels=labels)
         private: Any = here() if engine is None else io.read_parts(table, x=x, y=y, labels=labels, engine=engine)
         ids = read_ids(table, self.groups, y=y, labels=labels)
-        self.check_first(lambda: (here(), classes, ids), fit=True)
+        self.check_first(lambda: (here(), classes, ids), fit=True, several=self.several())
         note(budget.weakness)
         with progress("fitting"):
             model.fit(private, require_labels(private, table), groups=ids, **account)

@@ -98,6 +98,9 @@ class Predict(OnModel, Where):
     should not answer; the column "reason" then says why. `dppl evaluate
     --max-error` chooses the first.
 
+    A model of several labels a record writes them joined by its separator, and
+    probabilities by label, which do not add up to 1. A record may have none.
+
     For example:
 
       dppl predict my.safetensors new.npz > labels.txt
@@ -144,6 +147,14 @@ class Predict(OnModel, Where):
             raise ParameterError("'data' is for models of `dppl fit` and `dppl train`.", parameter="shares")
         if self.min_similarity is not None and is_network(model):
             raise ParameterError("is for models of `dppl fit` and `dppl train`.", parameter="min_similarity")
+        if model.several_labels:
+            for name, given in (
+                ("shares", self.shares == "data"),
+                ("min_confidence", self.min_confidence is not None),
+                ("min_similarity", self.min_similarity is not None),
+            ):
+                if given:
+                    raise ParameterError("is for models of one label a record.", parameter=name)
         found, private = self._predict(model)
         if least != ALWAYS:
             found = found.at_least(least)
@@ -152,7 +163,7 @@ class Predict(OnModel, Where):
             write_atomically(out, content, overwrite=self.force, private=private)
             typer.echo(f"{len(found.labels)} labels in {printable(out)}")
         elif found.ids is None and not self.proba and not self.top:
-            lines = ("\n" if label is None else f"{label}\n" for label in found.labels)
+            lines = ("\n" if label is None else f"{label}\n" for label in found.texts)
             typer.echo("".join(lines), nl=False)
         else:
             typer.echo(found.content(".csv", proba=self.proba, top=self.top).decode(), nl=False)

@@ -140,7 +140,7 @@ class Train(Training, Persons, Method, Device):
         if how == "auto":
             examples = names_by_default(estimator, encoder)
         windows = getattr(encoder, "text_windows", None)
-        self.check_first(lambda: (source, classes, None, windows), fit=True)
+        self.check_first(lambda: (source, classes, None, windows), fit=True, several=self.several())
         note(budget.weakness)
         with self.stoppable(folder):
             workflow.train(

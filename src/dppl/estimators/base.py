@@ -156,8 +156,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                     raise ParameterError(
                         "is for methods of several labels that take whole persons.", parameter="groups"
                     )
-                several = SeveralLabels(self.separator) if self.several_labels else None
-                private = private_data(X, y, groups, max_classes=self.max_classes_per_person, several=several)
+                private = private_data(X, y, groups, max_classes=self.max_classes_per_person, several=self.several)
                 plan = self._plan(private.n_features, task, (X, y))
                 classes, task = plan.setting.classes, plan.setting.task
                 guarantee = plan.guarantee_on(X, groups)
@@ -196,6 +195,11 @@ class EmbeddingClassifier(ReleasedClassifier):
             forget(self)
             raise
         return self
+
+    @property
+    def several(self) -> SeveralLabels | None:
+        """How labels are given where a record may have several; None where it has one."""
+        return SeveralLabels(self.separator) if self.several_labels else None
 
     def _settle(self, plan: Plan, facts: dict[str, Any], guarantee: Guarantee) -> None:
         """Set what a fitted model has before it has learned: public facts, and what the plan says."""

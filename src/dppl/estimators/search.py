@@ -212,6 +212,8 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         if not isinstance(self.estimator, EmbeddingClassifier):
             got = type(self.estimator).__name__
             raise ParameterError(f"estimator must be a dppl classifier of embeddings; got {got}.")
+        if self.estimator.several_labels:
+            raise ParameterError("estimator must be of one label a record; a search scores no sets of labels.")
         if self.estimator.max_classes_per_person not in (None, 1) or self.estimator.unknown_labels == "strict":
             raise ParameterError(
                 "estimator must count a person in one class and skip unusable records; set max_classes_per_person "

@@ -41,7 +41,7 @@ Ask: TypeAlias = Callable[[Any], Guesses]
 _ROWS, _FEWEST_ROWS, _NUMBERS = 1024, 8, 2**22
 _STEPS = 2.0**26  # of 1 in the integers that are multiplied
 _AGREEMENT = 1e-5
-_MAX_LABELS = 5  # of a classifier of several labels that names no number
+MAX_LABELS = 5  # of a classifier of several labels that names no number
 _ALONE = "each prediction is a function of its record alone"
 EXACT = f"{_ALONE}: its scores are sums of whole numbers, which computers add without rounding"
 IN_BLOCKS = f"{_ALONE}: in a trial on public rows the bits were the same at every place of a block"
@@ -68,10 +68,12 @@ class Several:
 
 def several_labels(model: Any) -> Several | None:
     """Return how records have several labels for a fitted model, or None if each has one."""
+    if isinstance(model, PrivateClassifier):
+        model = model.model_
     if getattr(model, "several_labels", False):
         return Several(model.max_labels, SeveralLabels(model.separator))
     # OneVsRestClassifier
-    return Several(_MAX_LABELS, SeveralLabels()) if getattr(model, "multilabel_", False) else None
+    return Several(MAX_LABELS, SeveralLabels()) if getattr(model, "multilabel_", False) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import InputError
-from dppl.evaluation.predicting import ONE_BY_ONE, Predictor, predictor_of
+from dppl.evaluation.predicting import ONE_BY_ONE, Predictor, predictor_of, several_labels
 from dppl.finetune.workflow import Finetuned
 from dppl.io import Source
 from dppl.io.pipeline import embed_windows
@@ -64,7 +64,8 @@ def predictor_of_source(
         assumption = ONE_BY_ONE
     else:
         assumption = predictor_of(model, np.zeros((1, encoder.dimension), np.float32)).assumption
-    return Predictor(model, model.classes_, n, True, assumption, guesses, not encoder.fingerprint.row_independent)
+    several, mixes = several_labels(model), not encoder.fingerprint.row_independent
+    return Predictor(model, model.classes_, n, several is None, assumption, guesses, mixes, several)
 
 
 def labels_and_persons(source: Source) -> tuple[Column, Column]:

@@ -131,6 +131,8 @@ def fitted(model: Any) -> EmbeddingClassifier:
 def scorer_of(model: Any) -> Scorer:
     """Return a fitted model as arithmetic, compared with the model on fixed rows."""
     model = fitted(model)
+    if model.several_labels:
+        raise InputError("a model of several labels a record is not exported, since formats hold one label; serve it.")
     lattice, n_classes, heads = model.lattice_, len(model.classes_), list[Head]()
     # Scores of projected rows and of ensembles are not linear in φ; most are, and then weights and offsets are read off
     # the scores of the zero row and of unit vectors.

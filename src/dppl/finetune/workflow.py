@@ -81,6 +81,8 @@ def train(
 class Finetuned:
     """A file of a fine-tuned model that names its network. Of the network nothing is read before a prediction."""
 
+    several_labels = False
+
     def __init__(self, path: Path) -> None:
         self.path, self.description = path, describe(path)
         self.classes_ = np.array(self.description["classes"])

@@ -197,8 +197,8 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
     position = _positions(y, classes)
     codes = np.fromiter((position.get(_key(label), -1) for label in y.tolist()), np.intp, len(y))
-    if unknown_labels == "error" and (codes < 0).any():
-        raise UnknownLabelError(_unknown_label(classes, "skip such records"))
+    if unknown_labels == "error":
+        refuse_unknown_labels(codes >= 0, classes, None)
     return codes
 
 
@@ -249,12 +249,13 @@ class SeveralLabels:
         position = _positions(y, classes)
         sets, known = np.zeros((len(y), len(classes)), bool), np.ones(len(y), bool)
         for place, one in enumerate(y.tolist()):
-            codes = [position.get(_key(label), -1) for label in self._labels(one)]
+            codes = [position.get(_key(label), -1) for label in self.labels_of(one)]
             sets[place, [code for code in codes if code >= 0]] = True
             known[place] = -1 not in codes
         return sets, known
 
-    def _labels(self, one: Any) -> list[Any]:
+    def labels_of(self, one: Any) -> list[Any]:
+        """Return the labels of one record."""
         with suppress(Exception):  # of odd collections, which hold an unknown label then
             if one is None or (isinstance(one, float) and one != one):
                 return []
@@ -264,6 +265,12 @@ class SeveralLabels:
                 return [part.strip() for part in one.split(self.separator) if part.strip()]
             return [one]
         return [_UNMATCHED]
+
+
+def refuse_unknown_labels(known: NDArray[np.bool_], classes: NDArray[Any], several: SeveralLabels | None) -> None:
+    """Stop at a label outside the list of classes."""
+    if not known.all():
+        raise UnknownLabelError(_unknown_label(classes, "skip such records" if several is None else "drop such labels"))
 
 
 def codes_of_records(
@@ -300,8 +307,8 @@ def sets_of_records(
     usable = usable_rows(rows)
     sets = np.zeros((len(y), len(classes)), bool)
     sets[usable], known = several.read(y[usable], classes)
-    if unknown_labels == "error" and not known.all():
-        raise UnknownLabelError(_unknown_label(classes, "drop such labels"))
+    if unknown_labels == "error":
+        refuse_unknown_labels(known, classes, several)
     return np.where(usable, 0, -1), sets
 
 

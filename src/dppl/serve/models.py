@@ -35,7 +35,7 @@ class Served:
 
     about: ModelAnswer
     encoder: Encoder | None  # None: embeddings alone are taken
-    # From a row of shape (1, n_features) to its label, None if it cannot be used, and its probabilities.
+    # From a row of shape (1, n_features) to its label or list of labels, None if it cannot be used, and probabilities.
     classify: Callable[[_Rows], tuple[Any, NDArray[np.float64]]]
     # From such a row to its similarity with the nearest class, where the method has one.
     similarity: Callable[[_Rows], float] | None = None
@@ -73,13 +73,16 @@ class Served:
         near = None
         if least.min_similarity is not None and self.similarity is not None:
             near = self.similarity(row[None])
+        several, least = isinstance(label, list), ALWAYS if isinstance(label, list) else least
         (reason,) = least.reasons(values.max(keepdims=True), np.array([near]))
         classes = self.about.classes
         # The label first, also where several classes share its probability.
-        order = np.lexsort(([name != label for name in classes], -values))
+        first = [name != label for name in classes]
+        order = np.lexsort((first, -values))
         order = order[: top if reason is None else max(top, NEAREST)].tolist()
         return Prediction(
-            label=label if reason is None else None,
+            label=label if reason is None and not several else None,
+            labels=label if several else None,
             reason=reason,
             similarity=near,
             top=[Probability(label=classes[place], probability=float(values[place])) for place in order],
@@ -129,7 +132,8 @@ def open_model(
             takes.append(f"{loaded.modality}s")
 
         def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:
-            (label,) = model.predict(row, unusable="empty").tolist()
+            labels = model.predict_labels(row, unusable="empty") if model.several_labels else None
+            (label,) = model.predict(row, unusable="empty").tolist() if labels is None else labels
             return label, model.predict_proba(row, unusable="empty")[0]
 
         def near(row: _Rows) -> float:

@@ -98,9 +98,12 @@ class Prediction(BaseModel):
     """The prediction for one item. Where there is no label, `reason` says why, and `top` has the nearest classes.
 
     The reason is "not sure" or "none of these classes"; an item that cannot be used has another, and no classes.
+
+    A model of several labels a record answers with `labels`, perhaps none of them; `label` is null then.
     """
 
     label: Label | None = None
+    labels: list[Label] | None = None
     top: list[Probability] = []
     probabilities: list[float] | None = None
     reason: str | None = None

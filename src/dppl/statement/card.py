@@ -70,6 +70,7 @@ def model_card(
         front_matter=_front_matter(description, sha256, license),
         task=task_of(description),
         features=description.get("lattice", {}).get("n_features"),
+        several="max_labels" in description["parameters"],
         uri=uri,
         # Code is named by whoever runs it, and never by a model file alone.
         network=f" --encoder {shlex.quote(uri)}" if uri and is_code(uri) else "",

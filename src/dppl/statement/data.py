@@ -155,7 +155,9 @@ def _does(description: Mapping[str, Any], item: str) -> str:
         how = f"A frozen public encoder ({encoder}) turns {item} into {width} numbers; {learned}. Method: {method}."
         if item == "an embedding":
             how = f"Embeddings have {width} numbers, by a public encoder ({encoder}). Method: {method}."
-    return f"It assigns {item} one of {len(description['classes']):,} classes. {how}"
+    n_classes, most = len(description["classes"]), description["parameters"].get("max_labels")
+    what = f"one of {n_classes:,} classes" if most is None else f"any of {n_classes:,} labels, several or none"
+    return f"It assigns {item} {what}. {how}"
 
 
 def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[str]]:
@@ -170,6 +172,8 @@ def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[st
         facts["steps"] = description["n_steps"]
         facts["noise multiplier"] = f"{description['noise_multiplier']:.6g}"
         facts["digest of the network"] = description["module"]
+    if "max_labels" in description["parameters"]:
+        facts["labels of a record"] = "any number; where labels are counted, the first max_labels of the list count"
     if "examples" in description:
         facts["public examples"] = ExamplesKept.from_dict(description["examples"], len(description["classes"]))
     facts["encoder"] = "not named" if description["encoder"] is None else in_short(description["encoder"])

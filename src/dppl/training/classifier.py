@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
@@ -23,6 +23,7 @@ from dppl.estimators.parameters import parameters
 from dppl.estimators.public_data import PublicData, refuse_private_as_public
 from dppl.estimators.registry import Method, estimator_of
 from dppl.estimators.released import ReleasedClassifier, refuse_unusable
+from dppl.io import EmbeddingTable
 from dppl.io.pipeline import embed_windows
 from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.privacy import Budget, Guarantee
@@ -34,6 +35,20 @@ from dppl.training.items import Items, check_items, embed_items
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
+
+
+def _asks(name: str) -> Any:
+    """Return a method of all classifiers; where a record may have several labels, it is the fitted estimator's."""
+    inherited = getattr(ReleasedClassifier, name)
+
+    @wraps(inherited)
+    def method(self: PrivateClassifier, X: Any, *args: Any, **options: Any) -> Any:
+        check_is_fitted(self, "model_")
+        if not self.model_.several_labels:
+            return inherited(self, X, *args, **options)
+        return getattr(self.model_, name)(self._rows(X, options.get("unusable", "error")), *args, **options)
+
+    return method
 
 
 @parameters
@@ -61,10 +76,12 @@ class PrivateClassifier(ReleasedClassifier):
     public : PublicData, default=None
         Public items of the same kind as its rows; `descriptions` take the place of its examples. An item that cannot be
         used stays as a zero row, so `public_indices_` of a model that selects rows counts along these items.
-    method : {"auto", "softmax", "public", "mean"}, default="auto"
-        What is fitted on the embeddings; ``"auto"`` lets the budget decide.
+    method : {"auto", "softmax", "public", "mean", "multilabel"}, default="auto"
+        What is fitted on the embeddings; ``"auto"`` lets the budget decide. ``"multilabel"`` is for several labels a
+        record: `y` and what `predict` returns are as of `MultiLabelPrototypes`.
     options : mapping, default=None
-        Further parameters of that estimator, for instance ``{"n_prototypes": 3}`` of `PublicPrototypes`.
+        Further parameters of that estimator, for instance ``{"n_prototypes": 3}`` of `PublicPrototypes`,
+        or ``{"separator": ";", "max_labels": 5}`` of several labels a record.
     unknown_labels : {"error", "ignore", "strict"}, default="error"
         What a label outside `classes` does, as in `SoftmaxPrototypes`. Labels, and with ``"strict"`` items, are checked
         before anything is embedded.
@@ -163,14 +180,15 @@ class PrivateClassifier(ReleasedClassifier):
         if automatic:
             examples = names_by_default(model, encoder)
         check_items(encoder.modality, X, "X")
-        labels = as_labels(y, np.empty((len(X), 0)))
+        shape = np.empty((len(X), 0))
+        labels = as_labels(y, shape) if model.several is None else model.several.checked(y, shape)
         groups = ids_of_fit(groups, np.empty((len(X), 0)), model.max_classes_per_person)
         refuse_private_as_public(X, public.rows)
         for texts in self.descriptions.values() if isinstance(self.descriptions, Mapping) else ():
             refuse_private_as_public(X, texts, "descriptions")
         if not model.budget.is_zero:
             items, classes = Items(X, encoder.modality, "X", labels), np.asarray(model.classes)
-            workflow.check_records(items, encoder, classes, self.unknown_labels)
+            workflow.check_records(items, encoder, classes, self.unknown_labels, model.several)
 
         # Public data and the account come before the private items, which take most of the time.
         example_rows = public_rows = None
@@ -257,11 +275,40 @@ class PrivateClassifier(ReleasedClassifier):
     ) -> NDArray[Any]:
         """Embed items, and return what the estimator makes of their scores."""
         check_is_fitted(self, "model_")
+        return self.model_._scores(self._rows(X, unusable), unusable, made, similarity=similarity)
+
+    def _rows(self, X: Any, unusable: Unusable) -> EmbeddingTable:
+        """Embed items."""
         _validate.one_of(UNUSABLE, unusable=unusable)
         rows = embed_items(self._loaded(), X, "X")
         if unusable == "error":
             refuse_unusable(np.isnan(np.asarray(rows)).all(axis=1), "X has items that cannot be used")
-        return self.model_._scores(rows, unusable, made, similarity=similarity)
+        return rows
+
+    predict = _asks("predict")
+    predict_proba = _asks("predict_proba")
+    decision_function = _asks("decision_function")
+    score = _asks("score")
+
+    def predict_labels(self, X: Any, *, unusable: Unusable = "error") -> list[list[Any] | None]:
+        """Return a list of labels for each item, where a record may have several; as `MultiLabelPrototypes` does.
+
+        Parameters
+        ----------
+        X : sequence of n items
+        unusable : {"error", "empty"}, default="error"
+            What to do about items that cannot be used: refuse them, or return None for each.
+
+        Raises
+        ------
+        ParameterError
+            If the model gives one label a record.
+        """
+        check_is_fitted(self, "model_")
+        if not self.model_.several_labels:
+            raise ParameterError("must be 'multilabel' for predict_labels; use predict.", parameter="method")
+        labels: list[list[Any] | None] = self.model_.predict_labels(self._rows(X, unusable), unusable=unusable)
+        return labels
 
     def _loaded(self) -> Encoder:
         return _load_once(self.encoder) if isinstance(self.encoder, str) else self.encoder

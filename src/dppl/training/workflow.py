@@ -32,7 +32,13 @@ from dppl.io.records import BadRecord
 from dppl.io.shards import OtherOptions, Skipped, SourceChanged, as_line
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.persons import ids_of_fit
-from dppl.kernel.reading import NOT_ALL_USABLE, class_codes, refuse_unusable_records
+from dppl.kernel.reading import (
+    NOT_ALL_USABLE,
+    SeveralLabels,
+    are_known,
+    refuse_unknown_labels,
+    refuse_unusable_records,
+)
 from dppl.training.descriptions import embed_examples
 
 if TYPE_CHECKING:
@@ -81,7 +87,7 @@ def train(
     ids_of_fit([] if persons else None, np.empty((0, 1)), estimator.max_classes_per_person)
     classes, strict = np.asarray(estimator.classes), estimator.unknown_labels == "strict"
     if not estimator.budget.is_zero:
-        check_records(source, encoder, classes, estimator.unknown_labels)
+        check_records(source, encoder, classes, estimator.unknown_labels, estimator.several)
     # Persons have no place in a model, and nor has the name of their column.
     typed = {} if columns is None else {"x": columns.x, "y": columns.y, "id": columns.id}
     typed = {name: value for name, value in typed.items() if value is not None}
@@ -103,7 +109,7 @@ def train(
                 done = embed_all(source, encoder, folder / "private", progress, strict=strict)
             rows = read_table(done.table)
             labels, groups = rows.y, read_ids(done.table, PERSON) if persons else None
-            left_out = left_out_of(done.report, rows, classes, usable_rows(rows))
+            left_out = left_out_of(done.report, rows, classes, usable_rows(rows), estimator.several)
         else:
             rows = EmbeddingTable.of(np.empty((0, encoder.dimension)), metadata=table_metadata(encoder))
             labels, groups = np.empty(0, np.int64), np.empty(0, np.int64) if persons else None
@@ -131,7 +137,13 @@ def settle(
     return public.examples is None or bool(plan.guarantee.releases)
 
 
-def check_records(source: Source, encoder: Encoder, classes: NDArray[Any], unknown_labels: str) -> None:
+def check_records(
+    source: Source,
+    encoder: Encoder,
+    classes: NDArray[Any],
+    unknown_labels: str,
+    several: SeveralLabels | None = None,
+) -> None:
     """Stop over what cannot be used before anything is embedded or charged, as a fit would stop over it."""
     if unknown_labels == "ignore":
         return
@@ -140,7 +152,9 @@ def check_records(source: Source, encoder: Encoder, classes: NDArray[Any], unkno
     with quiet():
         while window := list(islice(records, _CHECKED)):
             labels = np.array([*(record.label for record in window), None], object)[:-1]
-            known = class_codes(labels, classes, "ignore") >= 0
+            if isinstance(labels[0], np.ndarray):  # rows of an indicator matrix
+                labels = np.stack(labels.tolist())
+            known = are_known(labels, classes, several)
             usable = np.ones(len(window), bool)
             # Only these need be read: a record that cannot be used does not stop a fit by its label.
             for place in np.flatnonzero(~known | strict):
@@ -149,7 +163,7 @@ def check_records(source: Source, encoder: Encoder, classes: NDArray[Any], unkno
                 except BadRecord:
                     usable[place] = False
             if not strict:
-                class_codes(labels[usable], classes, unknown_labels)
+                refuse_unknown_labels(known[usable], classes, several)
             n, used = n + len(window), used + int((known & usable).sum())
     if strict:
         refuse_unusable_records(used, n)
@@ -172,12 +186,24 @@ def embed_all(
         raise InputError(NOT_ALL_USABLE, parameter="strict") from None
 
 
-def left_out_of(report: Path, table: EmbeddingTable, classes: NDArray[Any], usable: NDArray[np.bool_]) -> bytes:
-    """Return the owner's list of the records that were skipped: by `embed`, whose `report` goes on, and by the fit."""
+def left_out_of(
+    report: Path,
+    table: EmbeddingTable,
+    classes: NDArray[Any],
+    usable: NDArray[np.bool_],
+    several: SeveralLabels | None = None,
+) -> bytes:
+    """Return the owner's list of the records that were skipped: by `embed`, whose `report` goes on, and by the fit.
+
+    Of a record that may have several labels, the fit drops those outside the list, and the record stays.
+    """
     assert table.y is not None
-    places = np.flatnonzero((class_codes(table.y, classes, "ignore") < 0) | ~usable)
+    known = are_known(table.y, classes, several)
+    places = np.flatnonzero(~known | ~usable)
     named = pa.concat_tables(part.columns(["id", "reference"]) for part in table.fragments()).take(places)
     reasons = ("its embedding is all zeros", "its label is not in the list of classes")
+    if several is not None:
+        reasons = reasons[0], "used, but without its labels outside the list of classes"
     rest = [
         Skipped(**row, reason=reasons[int(usable[place])]) for place, row in zip(places, named.to_pylist(), strict=True)
     ]
@@ -185,7 +211,7 @@ def left_out_of(report: Path, table: EmbeddingTable, classes: NDArray[Any], usab
     *lines, totals = report.read_bytes().splitlines(keepends=True)
     counts = json.loads(totals)
     counts["left_out"] = dict(sorted((Counter(counts["left_out"]) + Counter(one.reason for one in rest)).items()))
-    counts["used"] = counts["embedded"] - len(rest)
+    counts["used"] = counts["embedded"] - (len(rest) if several is None else int((~usable).sum()))
     return b"".join([*lines, *(as_line(one._asdict()) for one in rest), as_line(counts)])
 
 
