@@ -271,7 +271,7 @@ def test_train_writes_the_bytes_of_embed_and_fit(source, mails, cli):
     made = cli(
         "embed", source, "--encoder", "letters", "--groups", "patient", "--out", "table", "--options", "shard_rows=7"
     )
-    assert made.stdout.splitlines()[-1] == "Next: dppl fit table --groups person --classes FILE ..."
+    assert made.stdout.splitlines()[-2] == "Next: dppl fit table --groups person --classes FILE ..."
     assert (
         cli(
             "fit", "table", *FIT, "--groups", "person", "--options", "random_state=3", "--out", "two.safetensors"
