@@ -27,7 +27,7 @@ _TERMINAL = "/dev/tty"
 
 @request("classes", "labels", "groups", "json")
 class Check(Records, Labels, Several, Persons, Classes):
-    """Report on private records, before a fit: bad ones, unknown labels, class sizes.
+    r"""Report on private records, before a fit: bad ones, unknown labels, class sizes.
 
     For the data owner's eyes only: the report describes private records, and
     no guarantee protects it. Type it before `dppl train`, `dppl fit` and `dppl
@@ -41,6 +41,9 @@ class Check(Records, Labels, Several, Persons, Classes):
 
       dppl check mails.csv --classes classes.txt
       dppl check notes.csv --read encoding=cp1252 --classes classes.txt
+      dppl check notes.xlsx --read sheet=2026 --classes classes.txt
+      dppl check --sql "select text, label from notes order by id" \
+        --database notes.duckdb --classes classes.txt
       dppl check train.npy --labels y.txt --classes classes.txt --json
       dppl check mails.csv --x body --groups customer --classes folders.txt
       dppl check letters.csv --classes classes.txt --encoder minilm

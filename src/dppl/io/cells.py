@@ -216,10 +216,10 @@ def _answers(sql: str, database: str) -> Iterator[Any]:
     except ModuleNotFoundError:
         engine = None
     if engine is None:
-        hint = f"for PostgreSQL {how_to_install('postgresql')}"
-        raise MissingExtra(
-            f"{url.drivername}:// needs a package that SQLAlchemy names as its driver; install it, {hint}"
-        )
+        package = "a driver; install the package that SQLAlchemy names for it"
+        if url.drivername.startswith("postgresql"):
+            package = f"psycopg; install it {how_to_install('postgresql')}"
+        raise MissingExtra(f"{url.drivername}:// needs {package}")
     with engine.connect() as connection:
         # Without parameters "%" and ":" mean what they mean to the database.
         answer = connection.execution_options(stream_results=True, no_parameters=True).exec_driver_sql(sql)
