@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# From an Excel file of notes, with patients and several diagnoses a note, to a served model with a private evaluation.
+# docs/tutorials/hospital.md tells it step by step. Run it in an empty folder.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+notes=(--x note --y diagnoses --separator ";" --groups patient)
+port=${PORT:-8377}
+
+echo "== 1. The records: made-up notes, and the public list of diagnoses"
+python "$here/notes.py"
+
+echo "== 2. Look at them, for the owner's eyes alone; nothing is paid"
+dppl check notes.xlsx "${notes[@]}" --classes diagnoses.txt
+
+echo "== 3. Hold patients out, all notes of one on one side"
+(umask 077; openssl rand -hex 32 > split.key)
+dppl split notes.xlsx --test 0.3 --groups patient --key split.key --out-train train.csv --out-test test.csv
+
+echo "== 4. An account for the patients, and a model"
+dppl ledger create ledger.db --dataset notes --epsilon 1 --delta 1e-6 --unit person
+dppl train train.csv "${notes[@]}" --classes diagnoses.txt --encoder minilm --strict --epsilon 1 --delta 1e-6 \
+  --ledger ledger.db --dataset notes/train --out notes.safetensors
+
+echo "== 5. How good it is, on the patients who were held out"
+dppl evaluate notes.safetensors test.csv "${notes[@]}" --private --epsilon 1 --delta 1e-6 \
+  --ledger ledger.db --dataset notes/test --out evaluation.json
+
+echo "== 6. The papers: the statement, computed again, and a page for the data protection officer"
+dppl show notes.safetensors --results evaluation.json
+dppl verify notes.safetensors --ledger ledger.db --dataset notes
+dppl show notes.safetensors --for dpo --purpose "Suggest codes of diagnoses for new notes." --by "Ward 7" \
+  --ledger ledger.db --results evaluation.json --out dpo.html
+
+echo "== 7. Serve it, and ask for three notes"
+dppl serve notes.safetensors --port "$port" 2> serve.log &
+server=$!
+trap 'kill "$server" 2> /dev/null || true' EXIT
+curl --silent --retry 90 --retry-delay 1 --retry-connrefused "http://localhost:$port/health"
+echo
+curl --silent --fail "http://localhost:$port/predict" --header "Content-Type: application/json" --data '{"top": 3, "texts": [
+  "Blood pressure 170 over 100, ramipril was raised.",
+  "Wheezing at night. HbA1c is 8.4 %, metformin twice a day.",
+  "Heartburn after meals, and low back pain since Monday."]}' | tee answers.json
+echo
+kill "$server"
+wait "$server" || true
+trap - EXIT
+
+echo "== 8. What the patients have spent"
+dppl ledger show ledger.db
