@@ -45,11 +45,12 @@ def test_the_script_of_the_hospital_runs(tmp_path):
     assert "Verified." in done.stdout
     model = dppl.load(folder / "notes.safetensors")
     assert model.guarantee_.unit == "one person with all of their records"
-    # Labels are told from the sentences that name them. On other noise F1 was 0.9 or more.
+    # All labels are in the sentences; below 0.5 the upper end of the interval would be by chance in fewer than 1 in 1e6.
     evaluation = Evaluation.from_dict(json.loads((folder / "evaluation.json").read_text(encoding="utf-8")))
-    assert evaluation.labels.macro_f1.high > 0.7
+    assert evaluation.labels.f1.high > 0.5
+    assert evaluation.together.disjoint
     answers = json.loads((folder / "answers.json").read_text(encoding="utf-8"))["predictions"]
-    assert len(answers) == 3
+    assert [len(one["top"]) for one in answers] == [3, 3, 3]
     page = (folder / "dpo.html").read_text(encoding="utf-8")
     assert "Suggest codes of diagnoses for new notes." in page
     assert "Each person, with all of their records." in page
