@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -328,3 +329,40 @@ def test_a_model_of_persons_evaluated_by_records_says_so(here, cli):
     result = cli("evaluate", "p.safetensors", "who.npz", *CLEAR, "--groups", "who")
     assert "add --groups" not in result.stderr
     assert "With the model: mu = " in result.stdout
+
+
+def test_a_least_confidence_is_chosen_and_said(here, cli, error_line):
+    rng = np.random.default_rng(0)
+    y = np.repeat(here.y, 30)
+    X = np.repeat(here.X, 30, axis=0) + rng.standard_normal((len(y), here.X.shape[1])).astype(np.float32) * 2
+    write_table(here.folder / "many.npz", X, y)
+    given = ("evaluate", "model.safetensors", "many.npz", "--max-error", "0.1")
+    model = dppl.load(here.folder / "model.safetensors")
+    expected = dppl.evaluation.public_threshold(model, X, y, max_error=0.1)
+    assert 0 < expected.min_confidence < 1
+    for options in ([], CLEAR):
+        lines = cli(*given, *options).stdout.splitlines()
+        said = next(place for place, line in enumerate(lines) if line.startswith("At most 10 %"))
+        assert f"a confidence of {expected.min_confidence:g} or more are wrong, with 90 % confidence" in lines[said]
+        after = f"Next: dppl predict model.safetensors NEW --min-confidence {expected.min_confidence:g}"
+        assert after in lines[said + 1 : said + 3]
+        assert any("only if these records are public" in line for line in lines) == (not options)
+        found = json.loads(cli(*given, *options, "--json").stdout)["threshold"]
+        assert (found["min_confidence"], found["max_error"]) == (expected.min_confidence, 0.1)
+    strict = cli("evaluate", "model.safetensors", "many.npz", "--max-error", "0.0001").stdout
+    assert "No confidence is known to keep the error at 0.01 %" in strict
+    assert "Next: dppl predict" not in strict
+    assert "--max-error must lie strictly between 0 and 1" in error_line(cli(*given[:3], "--max-error", "1"))
+    write_csv = here.folder / "answers.csv"
+    write_csv.write_text("label,predicted\ncat,cat\n")
+    assert "--max-error needs probabilities" in error_line(cli("evaluate", here.classes, write_csv, *given[3:]))
+
+
+def test_the_least_confidence_of_texts_counts_those_that_can_be_embedded(mails, cli):
+    head, *rows = Path("mails.csv").read_text().splitlines()
+    Path("many.csv").write_text("\n".join([head, *rows * 40, ""]))
+    result = cli("evaluate", "m.safetensors", "many.csv", "--max-error", "0.3", "--json")
+    found = json.loads(result.stdout)["threshold"]
+    assert (found["min_confidence"], found["answered"]["value"]) == (0, 1)  # 1 of 6 is wrong
+    found = json.loads(cli("evaluate", "m.safetensors", "many.csv", "--max-error", "0.15", "--json").stdout)
+    assert found["threshold"]["min_confidence"] != 0

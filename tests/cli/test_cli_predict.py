@@ -370,3 +370,26 @@ def test_labels_below_the_least_confidence_are_empty(task, model, cli, error_lin
     assert labels == expected
     assert 0 < labels.count("") < len(labels)
     assert "--min-confidence must lie between 0 and 1" in error_line(cli(*given, "1.5"))
+
+
+def test_a_file_says_why_a_label_is_empty(task, model, cli, error_line):
+    fitted = dppl.load(model)
+    rows = np.vstack([task.X_public, np.zeros((1, 8), np.float32)])
+    write_table(task.folder / "new.npz", rows)
+    confidence = fitted.predict_proba(task.X_public).max(axis=1).astype(np.float32)
+    near = fitted.similarity(task.X_public).astype(np.float32)
+    sure, close = float(np.quantile(confidence, 0.6)), float(np.quantile(near, 0.3))
+    options = ("--min-confidence", repr(sure), "--min-similarity", repr(close), "--out", task.folder / "new.csv")
+    assert cli("predict", model, task.folder / "new.npz", *options).exit_code == 0
+    with open(task.folder / "new.csv", newline="") as file:
+        header, *found = csv.reader(file)
+    assert header == ["label", "reason", "similarity"]
+    why = np.where(near < close, "none of these classes", np.where(confidence < sure, "not sure", ""))
+    assert [row[1] for row in found] == [*why.tolist(), "cannot be used"]
+    assert set(why) == {"none of these classes", "not sure", ""}
+    labels = fitted.predict(task.X_public, min_confidence=sure, min_similarity=close)
+    assert [row[0] for row in found] == ["" if label is None else label for label in [*labels, None]]
+    assert [float(row[2]) for row in found[:-1]] == pytest.approx(near.tolist())
+    assert found[-1][2] == ""
+    bad = ("predict", model, task.public, "--min-similarity", "2")
+    assert "--min-similarity must lie between -1 and 1" in error_line(cli(*bad))

@@ -33,6 +33,7 @@ def test_answers_are_as_described(description):
     answers = [
         ("/predict", client.post(texts=["abc", " "])),
         ("/predict", client.post(texts=["abc", " "], probabilities=True)),
+        ("/predict", client.post(texts=["abc", " "], min_confidence=1, min_similarity=0.5, top=0)),
         ("/predict", client.post(embeddings=[0.0])),
         ("/predict", client.post(texts="a", model="none")),
         ("/predict", client.upload(png())),
@@ -44,7 +45,7 @@ def test_answers_are_as_described(description):
         ("/health", client.get("/health", Host="example.org")),
         ("/health", client.get("/health", Origin="null")),
     ]
-    assert [answer.status for _, answer in answers] == [200, 200, 422, 404, 422, 400, 415, 200, 404, 200, 421, 403]
+    assert [answer.status for _, answer in answers] == [200, 200, 200, 422, 404, 422, 400, 415, 200, 404, 200, 421, 403]
     for path, answer in answers:
         jsonschema.validate(answer.json(), schema_of(content, path, answer.status))
     with pytest.raises(jsonschema.ValidationError):  # the control
@@ -59,7 +60,16 @@ def test_requests_as_described_are_taken(description):
     for body in ({"texts": ["abc"], "top": 1}, {"embeddings": [row]}):
         assert validator.is_valid(body)
         assert client.post(**body).status == 200
-    for body in ({}, {"texts": []}, {"texts": ["a"], "x": 1}, {"embeddings": [[1.0]]}, {"texts": ["a"], "top": -1}):
+    assert client.post(texts=["abc"], min_confidence=1, top=0).json()["predictions"][0]["top"] != []
+    for body in (
+        {},
+        {"texts": []},
+        {"texts": ["a"], "min_confidence": 2},
+        {"texts": ["a"], "min_similarity": -1.5},
+        {"texts": ["a"], "x": 1},
+        {"embeddings": [[1.0]]},
+        {"texts": ["a"], "top": -1},
+    ):
         assert not validator.is_valid(body)
         assert client.post(**body).status == 422
 

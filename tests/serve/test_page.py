@@ -9,6 +9,7 @@ import pytest
 
 import dppl
 from browsing import NARROW, WIDE
+from dppl.estimators.released import Least
 from dppl.serve import app, open_model
 from serve.conftest import png, served
 from statement.contents import NAMES
@@ -58,6 +59,17 @@ def test_a_text(visited, animals):
     assert first.startswith("cat")
     assert first.endswith("%")
     assert len(others) == 2
+
+
+def test_a_text_that_gets_no_label_shows_the_nearest_classes(visited, animals):
+    for least, said in ((Least(1.0), "The model is not sure."), (Least(None, 1.0), "It seems to be none of these")):
+        with served([open_model(animals, least=least)]) as client:
+            page = visited(client).page
+            page.get_by_label("Text").fill("abcfk")
+            page.get_by_role("button", name="Predict").press("Enter")
+            shows(page, "#label", "No answer")
+            assert page.inner_text("#reason").startswith(said)
+            assert len(page.locator("#top tbody tr").all_inner_texts()) == 3
 
 
 def test_an_edited_text_clears_the_answer_and_ctrl_enter_asks(visited, animals):
