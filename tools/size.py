@@ -20,7 +20,7 @@ BUDGET = {
     "lab": 4564,
     "planning": 459,
     "prototypes": 1341,
-    "serve": 917,
+    "serve": 923,
     "statement": 1455,
     "training": 880,
 }

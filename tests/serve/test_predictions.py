@@ -5,8 +5,10 @@ from dataclasses import replace
 from hashlib import sha256
 
 import numpy as np
+import pytest
 
 import dppl
+from dppl.errors import ParameterError
 from dppl.estimators.released import Least
 from dppl.serve import Limits, open_model
 from serve.conftest import Y, as_table, png, served, texts_of
@@ -222,3 +224,16 @@ def test_a_model_without_similarities_says_so(digits, sample):
     with served([model]) as client:
         answer = client.post(embeddings=sample.X_test[0].tolist(), min_similarity=0.1)
     assert (answer.status, answer.json()["error"]) == (422, "no_similarity")
+
+
+def test_a_model_of_several_labels_requires_nothing_of_one(sample, tmp_path):
+    model = dppl.MultiLabelPrototypes(dppl.GaussianDP(2.0), sample.classes, random_state=0)
+    model.fit(sample.X, sample.y[:, None].tolist()).save(tmp_path / "several.safetensors")
+    with pytest.raises(ParameterError, match="one label a record"):
+        open_model(tmp_path / "several.safetensors", least=Least(0.5))
+    row = sample.X_test[0].tolist()
+    with served([open_model(tmp_path / "several.safetensors")]) as client:
+        refused = client.post(embeddings=row, min_confidence=0.5)
+        (found,) = client.post(embeddings=row).json()["predictions"]
+    assert (refused.status, refused.json()["error"]) == (422, "several_labels")
+    assert found["labels"] == model.predict_labels(np.array([row]))[0]

@@ -40,12 +40,15 @@ class Served:
     # From such a row to its similarity with the nearest class, where the method has one.
     similarity: Callable[[_Rows], float] | None = None
     least: Least = ALWAYS  # where a request names none
+    several_labels: bool = False
 
     def least_of(self, asked: PredictionRequest) -> Least:
         """Return what a request requires of a label, or else what the service does."""
         default = self.least
         confidence = default.min_confidence if asked.min_confidence is None else asked.min_confidence
         similarity = default.min_similarity if asked.min_similarity is None else asked.min_similarity
+        if self.several_labels and (confidence, similarity) != (None, None):
+            raise RequestError(422, "several_labels", "This model gives several labels; require nothing of one.")
         if similarity is not None and self.similarity is None:
             raise RequestError(422, "no_similarity", "This model has no similarities; leave min_similarity out.")
         return Least(confidence, similarity)
@@ -73,7 +76,6 @@ class Served:
         near = None
         if least.min_similarity is not None and self.similarity is not None:
             near = self.similarity(row[None])
-        several, least = isinstance(label, list), ALWAYS if isinstance(label, list) else least
         (reason,) = least.reasons(values.max(keepdims=True), np.array([near]))
         classes = self.about.classes
         # The label first, also where several classes share its probability.
@@ -81,8 +83,8 @@ class Served:
         order = np.lexsort((first, -values))
         order = order[: top if reason is None else max(top, NEAREST)].tolist()
         return Prediction(
-            label=label if reason is None and not several else None,
-            labels=label if several else None,
+            label=None if reason is not None or self.several_labels else label,
+            labels=label if self.several_labels else None,
             reason=reason,
             similarity=near,
             top=[Probability(label=classes[place], probability=float(values[place])) for place in order],
@@ -104,6 +106,7 @@ def open_model(
     """
     description, takes = describe(path), ["embeddings"]
     similarity: Callable[[_Rows], float] | None = None
+    several_labels = False
     loaded: Encoder | None = None
     if is_finetuned(path):
         if embeddings_only:
@@ -121,7 +124,7 @@ def open_model(
             return (names[int(values.argmax())] if np.isfinite(values).all() else None), values
     else:
         model = load(path)
-        guarantee = model.guarantee_
+        guarantee, several_labels = model.guarantee_, model.several_labels
         if encoder is not None and model.encoder_ is None:
             raise ParameterError(
                 f"is for a model that names its encoder; {path} names none and takes embeddings, so leave it out.",
@@ -142,6 +145,9 @@ def open_model(
         if model.has_similarity:
             similarity = near
 
+    for name in ("min_confidence", "min_similarity"):
+        if several_labels and getattr(least, name) is not None:
+            raise ParameterError("is for a model of one label a record.", parameter=name)
     if least.min_similarity is not None and similarity is None:
         raise ParameterError("is for a model whose method has a vector for each class.", parameter="min_similarity")
     about = ModelAnswer(
@@ -158,4 +164,4 @@ def open_model(
         min_similarity=least.min_similarity,
         card=model_card(description, sha256=sha256(path.read_bytes()).hexdigest()),
     )
-    return Served(about, loaded, classify, similarity, least)
+    return Served(about, loaded, classify, similarity, least, several_labels)
