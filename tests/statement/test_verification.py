@@ -233,6 +233,13 @@ def test_a_charge_of_another_cost_is_found(tmp_path):
     path = tmp_path / "m.safetensors"
     MeanPrototypes(GaussianDP(1.0), list("abc")).fit(X, Y, ledger=ledger).save(path)
     assert verify(path, ledger=ledger).holds
+    # Other weights under the same statement: the file is not the one that was paid for.
+    content = path.read_bytes()
+    model = dppl.load(path)
+    forged(path, raw(path), {"prototypes": model.prototypes_ + 1})
+    found = verify(path, ledger=ledger)
+    assert [check.what for check in found.checks if not check.holds] == ["ledger: hash of the file"]
+    path.write_bytes(content)
     with sqlite3.connect(tmp_path / "ledger.db") as connection:
         connection.execute("UPDATE dppl_releases SET cost = ?", (json.dumps({"mu": 0.5, "rho": 0.125}),))
     connection.close()
