@@ -26,7 +26,7 @@ from dppl.kernel.outcomes import Guesses, LabelOutcomes, SeveralOutcomes, WholeS
 from dppl.kernel.privacy.guarantee import PERSON
 from dppl.kernel.queries import ADD_REMOVE, STEPS
 from dppl.kernel.reading import SeveralLabels
-from dppl.metrics import evaluate_sets
+from dppl.metrics import evaluate_several
 from laws.replay import spent, watched
 from loops import loop
 
@@ -339,7 +339,11 @@ def test_intervals_that_ignore_the_noise_would_be_noticed():
 def test_plain_numbers_are_those_of_scikit_learn():
     truth, predicted = made_up(300)
     truth[:, 5] = predicted[:, 5] = False  # a class without records is omitted
-    report = evaluate_sets(truth, predicted, np.array(CLASSES), n_unknown_labels=3, n_unusable=2)
+    names = lambda row: [CLASSES[k] for k in np.flatnonzero(row)]  # noqa: E731
+    y_true = [*map(names, truth), ["f"], ["f"]]
+    y_true[0] = [*y_true[0], "elsewhere"]
+    given = y_true, [*map(names, predicted), None, None], np.array(CLASSES), SeveralLabels()
+    report = evaluate_several(*given, groups=["one", *range(301)])
     score = lambda name, average: getattr(sklearn_metrics, name)(truth[:, :5], predicted[:, :5], average=average)  # noqa: E731
     assert report["macro_f1"] == pytest.approx(score("f1_score", "macro"))
     assert report["micro_f1"] == pytest.approx(score("f1_score", "micro"))
@@ -347,6 +351,6 @@ def test_plain_numbers_are_those_of_scikit_learn():
     assert report["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(truth, predicted))
     assert [one["precision"] for one in report["per_class"]][:5] == pytest.approx(score("precision_score", None))
     assert report["per_class"][5] == {"class": "a", "n": 0, "accuracy": None, "precision": None, "f1": None}
-    assert (report["n"], report["n_unknown_labels"], report["n_unusable"]) == (300, 3, 2)
+    assert (report["n"], report["n_unknown_labels"], report["n_unusable"], report["n_persons"]) == (300, 1, 2, 300)
     with pytest.raises(InputError):
-        evaluate_sets(truth[:0], predicted[:0], np.array(CLASSES), n_unknown_labels=0, n_unusable=2)
+        evaluate_several(["f"], [None], np.array(CLASSES), SeveralLabels())
