@@ -112,7 +112,7 @@ def headings(page: Path) -> frozenset[str]:
 
 def is_generated(file: Path) -> bool:
     """Return whether a page of tables is made from packed results by tools/results_page.py, for the site."""
-    return file.name == "report.md" and file.parent.with_suffix(".parquet").is_file()
+    return file.name == "report.md" and file.parent.with_suffix(".jsonl.xz").is_file()
 
 
 def is_address(target: str) -> bool:

@@ -533,7 +533,7 @@ def test_a_ledger_pays_for_it(mails, cli, error_line):
 
 
 @pytest.mark.parametrize("face", ["command", "Python"])
-def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechanism(face, mails, cli, monkeypatch):
+def test_labels_come_first_then_what_is_public_and_the_account_and_the_charge_before_a_mechanism(face, mails, cli, monkeypatch):
     seen = []
 
     def noted(owner, name, event):
@@ -566,7 +566,7 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
         dppl.PrivateClassifier("letters", dppl.ZCDP(0.5), CLASSES, public=PublicData(POOL)).fit(TEXTS, Y, ledger=ledger)
         names, after = ("public.rows", "X"), []
     first = ["examples embedded", f"{names[0]} embedded", "planned", "account checked", f"{names[1]} embedded"]
-    assert seen == [*first, "charged", "labels matched", "released", *after]
+    assert seen == ["labels matched", *first, "charged", "labels matched", "released", *after]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from dppl.continual import ContinualEnsemble
 from dppl.errors import MissingExtra, ParameterError
 from dppl.export import TARGETS, onnx, save, scorer, to_hub, to_onnx, to_torch, torch
 from export.readers import ROUNDING, by_onnx, by_torch
-from laws.recipes import FIRST, each
+from laws.recipes import ONE_LABEL, each
 
 
 def agree(reader, model, rows, *, rounding=ROUNDING):
@@ -33,7 +33,7 @@ def agree(reader, model, rows, *, rounding=ROUNDING):
     return found
 
 
-@each(FIRST)
+@each(ONE_LABEL)
 def test_every_estimator(kind, reader):
     model = kind.fit(*kind.records(40))
     agree(reader, model, np.random.default_rng(5).normal(size=(60, kind.dim)).astype(np.float32))

@@ -64,7 +64,7 @@ def recorded_calls(monkeypatch):
     calls = []
     original = SoftmaxGradient.sum
 
-    def spy(self, blocks, codes, weights, offsets, *, clip, of_records):
+    def spy(self, blocks, codes, weights, offsets, *, clip, of_records, label_sets):
         calls.append((weights, clip))
         return original(self, blocks, codes, weights, offsets, clip=clip)
 
@@ -273,7 +273,7 @@ def test_the_replay_notices_a_clip_that_reads_private_gradients(monkeypatch):
     replay(KIND, MANY, public=EXAMPLES)
     original = SoftmaxGradient.sum
 
-    def following(self, blocks, codes, weights, offsets, *, clip, of_records):
+    def following(self, blocks, codes, weights, offsets, *, clip, of_records, label_sets):
         for longest in np.arange(1.4, 0.02, -0.02):
             if self.count_long(blocks, codes, weights, offsets, longest):
                 break

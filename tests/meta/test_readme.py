@@ -155,6 +155,6 @@ def test_options_that_are_named_exist(name):
     folders = ("cli", "lab/commands")
     paths = [path for folder in folders for path in (ROOT / "src" / "dppl" / folder).glob("*.py")]
     sources = " ".join(path.read_text(encoding="utf-8") for path in paths)
-    # An option is called as a field of a request is, or named where typer makes it of a parameter.
-    field = re.compile(rf"^    {name.removeprefix('--').replace('-', '_')}: ", re.MULTILINE)
+    # An option is called as a field of a request is (`for_` is --for), or named where typer makes it of a parameter.
+    field = re.compile(rf"^    {name.removeprefix('--').replace('-', '_')}_?: ", re.MULTILINE)
     assert name == "--help" or f'"{name}"' in sources or field.search(sources)

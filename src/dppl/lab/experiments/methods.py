@@ -134,8 +134,8 @@ _NAMED: dict[str, Method] = {
     "lda": Method("LDA", "NonPrivateLDA"),
     "logistic": Method("Logistic regression", "NonPrivateLogisticRegression"),
 }
-# Any other of the registry goes by its own defaults.
-_OTHERS = {one.method: _registered(one.name) for one in ENTRIES if one.method is not None}
+# Any other of the registry goes by its own defaults; records of experiments have one label.
+_OTHERS = {one.method: _registered(one.name) for one in ENTRIES if one.method not in (None, "multilabel")}
 METHODS = {**_NAMED, **{name: one for name, one in _OTHERS.items() if name not in _NAMED}}
 
 # Classifiers of streams go by their class: `partial_fit` is theirs alone.
