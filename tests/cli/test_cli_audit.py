@@ -75,7 +75,10 @@ def test_wrong_usage_is_one_line(cli, arguments, code):
             ("mean", "--mu", 1, "--options", "coinpress=dppl"),
             "only --options adjacency=replace-one treats as public",
         ),
-        (("median", "--mu", 1), "METHOD must be one of 'auto', 'softmax', 'mean', 'public', 'multilabel'; got 'median'"),
+        (
+            ("median", "--mu", 1),
+            "METHOD must be one of 'auto', 'softmax', 'mean', 'public', 'multilabel'; got 'median'",
+        ),
     ],
 )
 def test_messages_name_what_was_typed(cli, error_line, arguments, words):
