@@ -11,5 +11,6 @@ _UNSET = "0" * 64
 def forged(path, description, tensors=None, key="dppl"):
     """Write a file of this description, of the tensors that it held if there are no others."""
     tensors = load_file(path) if tensors is None else tensors
-    content = save(tensors, {key: json.dumps({"checksum": _UNSET, **description})})
+    text = json.dumps({"checksum": _UNSET, **description}, sort_keys=True)
+    content = save(tensors, {key: text})
     path.write_bytes(content.replace(_UNSET.encode(), sha256(content).hexdigest().encode(), 1))

@@ -14,14 +14,14 @@ BUDGET = {
     "estimators": 2019,
     "evaluation": 2314,
     "export": 632,
-    "finetune": 1749,
+    "finetune": 1751,
     "io": 3716,
     "kernel": 6962,
     "lab": 4564,
     "planning": 459,
     "prototypes": 1341,
     "serve": 923,
-    "statement": 1455,
+    "statement": 1484,
     "training": 880,
 }
 

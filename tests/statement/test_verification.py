@@ -254,3 +254,59 @@ def test_a_charge_of_another_cost_is_found(tmp_path):
 
 def test_every_estimator_is_among_these():
     assert {kind.entry.name for kind in KINDS} == set(BY_NAME)
+
+
+RECORDS = {"records": X}
+
+
+@pytest.mark.parametrize(
+    ("lie", "found"),
+    [
+        (lambda fields, tensors: tensors.update(RECORDS), "records is no part of a model"),
+        (lambda fields, tensors: fields.update(RECORDS), "records is no part of a model"),
+        (lambda fields, tensors: fields["guarantee"].update(RECORDS), "guarantee, records is no part of a model"),
+    ],
+)
+def test_a_file_that_holds_more_than_a_model_is_found(lie, found, tmp_path):
+    from dppl import _tensorfile
+
+    path = tmp_path / "m.safetensors"
+    MeanPrototypes(GaussianDP(1.0), list("abc")).fit(X, Y).save(path)
+    fields, tensors = _tensorfile.read(path, "dppl")
+    lie(fields, tensors)
+    path.write_bytes(_tensorfile.to_bytes("dppl", fields, tensors))
+    (differs,) = [check for check in verify(path).checks if not check.holds]
+    assert differs.stated == found
+
+
+@pytest.mark.parametrize("hidden", [{"other": "records"}, {}])
+def test_bytes_that_no_reader_looks_at_are_found(hidden, tmp_path):
+    from hashlib import sha256
+
+    from safetensors.numpy import load_file, save
+
+    path = tmp_path / "m.safetensors"
+    MeanPrototypes(GaussianDP(1.0), list("abc")).fit(X, Y).save(path)
+    text = json.dumps({"checksum": "0" * 64, **raw(path)}, sort_keys=True, ensure_ascii=False)
+    # Beside the description, or in it under a name that comes twice, of which JSON takes the last.
+    text = text if hidden else '{"classes": "records", ' + text[1:]
+    content = save(load_file(path), {"dppl": text, **hidden})
+    path.write_bytes(content.replace(b"0" * 64, sha256(content).hexdigest().encode(), 1))
+    (differs,) = [check for check in verify(path).checks if not check.holds]
+    assert differs.stated == "there are bytes that no reader looks at"
+
+
+def test_a_network_with_more_fields_is_none(trained, tmp_path):
+    path = tmp_path / "m.safetensors"
+    trained.save(path)
+    fields = raw(path, "dppl_finetune")
+    for lie in ({"records": [1]}, {"guarantee": fields["guarantee"] | {"records": [1]}}):
+        forged(path, fields | lie, key="dppl_finetune")
+        assert not verify(path).holds
+
+
+def test_noise_of_a_seed_is_said():
+    honest, seeded = (MeanPrototypes(GaussianDP(1.0), list("abc"), random_state=seed).fit(X, Y) for seed in (None, 1))
+    assert any("from the operating system" in text for text in verify(honest).believed)
+    assert not any("from the operating system" in text for text in verify(seeded).believed)
+    assert any("from a seed" in text for text in verify(seeded).believed)

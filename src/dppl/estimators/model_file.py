@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier
 
 FORMAT = 2
-_KEY = "dppl"
-_FINETUNED = "dppl_finetune"  # the key of `dppl.finetune.model_file`
+KEY = "dppl"
+FINETUNED = "dppl_finetune"  # the key of `dppl.finetune.model_file`
 # Parameters that have a separate place, are needed by `fit` only, or would undo the noise (a seed).
 _UNSAVED = {"budget", "classes", "lattice", "random_state"}
 
@@ -68,7 +68,7 @@ def to_bytes(model: Any) -> bytes:
         description["columns"] = model.columns_
     if model.examples_ is not None:
         description["examples"] = model.examples_.to_dict()
-    return _tensorfile.to_bytes(_KEY, description, tensors)
+    return _tensorfile.to_bytes(KEY, description, tensors)
 
 
 def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
@@ -145,13 +145,13 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
         what = "; that is a folder" if os.path.isdir(name) else ""
         raise FileNotFoundError(f"there is no model file {name}{what}.")
     try:
-        description, tensors = _tensorfile.read(path, _KEY)
+        description, tensors = _tensorfile.read(path, KEY)
         if (found := description.get("format")) == FORMAT:
             return description, tensors
         problem = f"has format {found!r}; this version of dppl reads format {FORMAT}."
     except ValueError as error:
         problem = str(error)
-        if _tensorfile.holds(path, _FINETUNED):
+        if _tensorfile.holds(path, FINETUNED):
             problem = "holds weights of a network; SparseFinetuner.load reads it."
     raise ModelFileError(f"{name} {problem}")
 

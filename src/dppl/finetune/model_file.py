@@ -111,7 +111,9 @@ def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, N
     (release,), rate = guarantee.releases, parameters["sampling_rate"]
     numbers = [*(parameters[name] for name in _NUMBERS), *parameters["recipe"].values()]
     return (
-        (fields["format"], fields["estimator"]) == (_FORMAT, "SparseFinetuner")
+        set(fields) == {"format", "written_by", "estimator", "encoder", "module", "parameters", "classes", "guarantee"}
+        and fields["guarantee"] == guarantee.to_dict()
+        and (fields["format"], fields["estimator"]) == (_FORMAT, "SparseFinetuner")
         and all(isinstance(fields[name], str) for name in ("module", "written_by"))
         and isinstance(fields["encoder"], str | None)
         and (set(parameters), set(tensors)) == ({"train", "head", "recipe", *_NUMBERS}, {"values"})

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl import _tensorfile
 from dppl.errors import DpplError, ModelFileError
 from dppl.estimators import EmbeddingClassifier, PublicData
-from dppl.estimators.model_file import unfitted
+from dppl.estimators.model_file import FINETUNED, KEY, load, unfitted
 from dppl.estimators.search import promised_again
 from dppl.finetune.model_file import is_finetuned, planned
 from dppl.kernel.privacy import Guarantee
@@ -35,8 +36,10 @@ _PUBLIC_ROWS = "the public rows"
 _ROWS = 64  # at least, of each of two stand-ins for public rows
 _BELIEVED = (
     "the method, its parameters, the class list and the map, from which everything else is computed",
+    "what was released, and by which encoder of which data",
     "that the noise came from the operating system, and that dppl ran unchanged",
 )
+_SEEDED = "that the noise came from a seed, so the model is not for release: who guesses the seed can subtract it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,8 @@ def verify(model: Reported | str | os.PathLike[str], *, ledger: Ledger | None = 
             raise ModelFileError(f"{path} {what}. Fetch or fit it again.") from None
         if all(check.holds for check in checks):
             checks.append(_whole(path))
-        return Verification(tuple(checks), (*_BELIEVED, *believed))
+        said = _BELIEVED if stated["fit_for_release"] is True else (*_BELIEVED[:-1], _SEEDED)
+        return Verification(tuple(checks), (*said, *believed))
 
 
 class _CannotCompute(Exception):
@@ -243,13 +247,38 @@ def _charges(stated: Mapping[str, Any], of_one: Guarantee, ledger: Ledger, diges
 
 
 def _whole(path: Path) -> Check:
-    """Read the whole file, which says whether its tensors, parameters and statement fit together."""
-    what, says = "tensors and parameters", "they fit together"
+    """Read the whole file: whether its tensors, parameters and statement fit together, and it holds nothing else."""
+    what, says = "tensors and parameters", "they fit together, and nothing else is there"
     try:
         describe(path)
-    except ModelFileError as error:
-        return Check(what, str(error), says, holds=False)
-    return Check(what, says, says, holds=True)
+        more = _more_than_a_model(path)
+    except (ModelFileError, UnicodeError) as error:  # the latter of texts that no file can hold
+        more = str(error)
+    return Check(what, more or says, says, not more)
+
+
+def _more_than_a_model(path: Path) -> str:
+    """Say what a file holds that no model has, such as records; "" if there is nothing."""
+    key = FINETUNED if is_finetuned(path) else KEY
+    fields, tensors = _tensorfile.read(path, key)
+    if _tensorfile.to_bytes(key, fields, tensors) != path.read_bytes():
+        return "there are bytes that no reader looks at"
+    if key == FINETUNED:  # reading it saw to the rest
+        return ""
+    with file_of(load(path)) as again:
+        own, known = _tensorfile.read(again, key)
+    return "; ".join(
+        f"{name} is no part of a model" for name in [*_beyond(fields, own), *sorted({*tensors} - {*known})]
+    )
+
+
+def _beyond(fields: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of what a model would not write so; it may write more, such as defaults that came later."""
+    for name, value in fields.items():
+        if isinstance(value, dict) and isinstance(own.get(name), dict):
+            yield from (f"{name}, {other}" for other in _beyond(value, own[name]))
+        elif name not in own or own[name] != value:
+            yield name
 
 
 def _facts(release: Mapping[str, Any]) -> dict[str, Any]:
