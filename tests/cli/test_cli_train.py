@@ -533,9 +533,7 @@ def test_a_ledger_pays_for_it(mails, cli, error_line):
 
 
 @pytest.mark.parametrize("face", ["command", "Python"])
-def test_labels_come_first_then_what_is_public_and_the_account_and_the_charge_before_a_mechanism(
-    face, mails, cli, monkeypatch
-):
+def test_labels_public_things_and_the_account_come_first_and_the_charge_before_noise(face, mails, cli, monkeypatch):
     seen = []
 
     def noted(owner, name, event):
