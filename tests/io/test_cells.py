@@ -290,6 +290,22 @@ def test_keys_of_folders_are_columns(tmp_path, run, texts):
         open_source(path)
 
 
+def test_keys_that_are_no_utf_8_are_not_one_person(tmp_path):
+    path = tmp_path / "parts"
+    for who in ("%FE", "%FF", "b"):
+        (path / f"who={who}").mkdir(parents=True)
+        pq.write_table(pa.table({"text": ["one"]}), path / f"who={who}" / "0.parquet")
+    found = outcomes(open_source(path, columns=Columns(person="who")))
+    assert [(person, content) for _, content, _, person in found] == [
+        (None, "its person id is not UTF-8"),
+        (None, "its person id is not UTF-8"),
+        ("b", b"one"),
+    ]
+    split_file(path, tmp_path / "a.parquet", tmp_path / "b.parquet", 0.5, groups="who", key="k")
+    parts = [pq.read_table(tmp_path / f"{name}.parquet")["who"].cast(pa.large_binary()).to_pylist() for name in "ab"]
+    assert sorted(parts[0] + parts[1]) == [b"b", b"\xfe", b"\xff"]
+
+
 def test_workbooks_and_queries_are_split_into_csv(folder, tmp_path):
     rows = [[f"te;xt\r\n{place}", place % 2, place // 4] for place in range(40)]
     path = write_sheets(folder / "split.xlsx", Sheet=[["text", "label", "who"], *rows])
@@ -314,3 +330,26 @@ def test_without_the_reader_the_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "python_calamine", None)
     with pytest.raises(MissingExtra, match=r"this needs python-calamine; install it .*\[excel\]"):
         open_source(folder / "x.ods")
+
+
+def test_a_cell_that_a_driver_cannot_read_stops_no_other(folder):
+    path = write_database(folder / "odd.db", [(1, "one", "a", "b"), (2, "two", "a", "b")])
+    with sqlite3.connect(path) as connection:
+        connection.execute("update notes set text = cast(x'6162ff' as text) where id = 2")
+    connection.close()
+    first, odd = outcomes(open_sql("select * from notes order by id", path))
+    assert first == outcomes(open_sql("select * from notes where id = 1 order by id", path))[0]
+    assert odd != first
+
+
+def test_a_date_that_python_does_not_have_is_the_text_that_it_shows():
+    psycopg = pytest.importorskip("psycopg")
+    from types import SimpleNamespace
+
+    from dppl.io.cells import _show_odd_cells
+
+    connection = SimpleNamespace(adapters=psycopg.adapt.AdaptersMap(psycopg.adapters))
+    _show_odd_cells(connection, "postgresql+psycopg")
+    oid = psycopg.adapters.types["date"].oid
+    loader = connection.adapters.get_loader(oid, psycopg.pq.Format.TEXT)(oid)
+    assert [as_text(loader.load(cell)) for cell in (b"2024-01-31", b"infinity")] == ["2024-01-31", "infinity"]

@@ -83,7 +83,7 @@ class Place:
         """
         with converting(f"{self} must be a readable folder", REACHABLE if self.local is None else READABLE):
             infos = self.system.get_file_info(fs.FileSelector(self.path, recursive=below))
-        names = [posixpath.relpath(info.path, self.path) if below else info.base_name for info in infos]
+            names = [posixpath.relpath(info.path, self.path) if below else info.base_name for info in infos]
         shown = [name for name in names if name and not any(part[0] in "._" for part in name.split("/"))]
         places = [self / name for name in sorted(shown, key=natural)]
         files = [place for place in places if place.suffix == suffix]

@@ -221,11 +221,35 @@ def _answers(sql: str, database: str) -> Iterator[Any]:
             package = f"psycopg; install it {how_to_install('postgresql')}"
         raise MissingExtra(f"{url.drivername}:// needs {package}")
     with engine.connect() as connection:
+        _show_odd_cells(connection.connection.driver_connection, url.drivername)
         # Without parameters "%" and ":" mean what they mean to the database.
         answer = connection.execution_options(stream_results=True, no_parameters=True).exec_driver_sql(sql)
         yield list(answer.keys())
         for rows in answer.partitions(_AT_ONCE):
             yield from rows
+
+
+def _show_odd_cells(connection: Any, driver: str) -> None:
+    """Let a driver return as text what it would stop at, such as bytes that are no UTF-8, or an infinite date."""
+    if driver.startswith("sqlite"):
+        connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+    if driver == "postgresql+psycopg":
+        import psycopg
+
+        def loader_of(kind: str) -> type[psycopg.adapt.Loader]:
+            own = connection.adapters.get_loader(connection.adapters.types[kind].oid, psycopg.pq.Format.TEXT)
+
+            class Shown(psycopg.adapt.Loader):
+                def load(self, data: Any) -> Any:
+                    try:
+                        return own(self.oid, self.connection).load(data)
+                    except psycopg.DataError:
+                        return bytes(data).decode()
+
+            return Shown
+
+        for kind in ("date", "time", "timetz", "timestamp", "timestamptz", "interval"):
+            connection.adapters.register_loader(kind, loader_of(kind))
 
 
 def _parsed(database: str) -> tuple[str | None, str]:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from dppl.io._places import Place, open_place
 from dppl.io.labels import Array, choose_column, converting, listed
 from dppl.io.records import CONTENTS, BadRecord, Columns, Record, Source, file_version, make_record, resolve_columns
 
-KeyedFile: TypeAlias = tuple[Place, dict[str, str]]
+KeyedFile: TypeAlias = tuple[Place, dict[str, bytes]]
 
 ID_KINDS = "integers, texts, bytes or floats"  # in messages; truth values are integers
 _MISSING = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
@@ -28,7 +28,7 @@ _LARGEST_INTEGER = int(np.iinfo(np.int64).max)
 # Bytes; makes Arrow read page after page instead of a whole row group at once. What comes over a network comes in
 # larger pieces, since each takes a round trip.
 _READ_BUFFER, _FETCHED = 1 << 20, 1 << 24
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_NO_VALUE = b"__HIVE_DEFAULT_PARTITION__"
 _BATCH_ROWS = {"image": 16, "text": 1024}  # records at a time
 
 
@@ -160,7 +160,7 @@ def keyed_files(path: Path) -> list[KeyedFile]:
     files: list[KeyedFile] = []
     for file in root.files(".parquet", below=True):
         parts = PurePosixPath(file.path).relative_to(root.path).parts[:-1]
-        keys = {key: unquote(value) for key, _, value in (part.partition("=") for part in parts)}
+        keys = {key: unquote_to_bytes(value) for key, _, value in (part.partition("=") for part in parts)}
         # Named as the whole is: a path that holds a label or the id of a person must be in no message.
         files.append((Place(file.system, file.path, root.shown), dict(keys)))
         if any("=" not in part for part in parts) or keys.keys() != files[0][1].keys():
@@ -168,11 +168,12 @@ def keyed_files(path: Path) -> list[KeyedFile]:
     return files
 
 
-def with_keys(batch: pa.RecordBatch, keys: Mapping[str, str]) -> pa.RecordBatch:
+def with_keys(batch: pa.RecordBatch, keys: Mapping[str, bytes]) -> pa.RecordBatch:
     """Return a batch with the keys of its file as columns of texts, null where Hive writes that a key has no value."""
     for key, value in keys.items():
-        text = pa.scalar(None if value == _NO_VALUE else value, pa.string())
-        batch = batch.append_column(pa.field(key, pa.string()), pa.repeat(text, len(batch)))
+        # As bytes, like other texts: those that are no UTF-8 stay different from each other.
+        text = pa.scalar(None if value == _NO_VALUE else value, pa.binary())
+        batch = batch.append_column(pa.field(key, pa.string()), pa.repeat(text, len(batch)).view(pa.string()))
     return batch
 
 
