@@ -149,6 +149,22 @@ def test_a_row_costs_no_other(folder, others, place, row):
     assert found["with"] == found["without"][:place] + found["alone"] + found["without"][place:]
 
 
+def test_a_time_that_python_does_not_have_costs_no_other_row(folder, tmp_path):
+    xlsxwriter = pytest.importorskip("xlsxwriter")
+    rows = [["text", "label"], ["one", "a"], [5e9, "a"], ["two", "b"], [-1e300, "a"], ["three", "a"]]
+    with xlsxwriter.Workbook(folder / "time.xlsx") as book:
+        sheet, formats = book.add_worksheet(), {5e9: "[h]:mm", -1e300: "yyyy-mm-dd"}
+        for number, (cell, label) in enumerate(rows):
+            kind = book.add_format({"num_format": formats[cell]}) if cell in formats else None
+            sheet.write(number, 0, cell, kind)
+            sheet.write(number, 1, label)
+    found = outcomes(open_source(folder / "time.xlsx"))
+    assert [content for _, content, _, _ in found[::2]] == ["one", "two", "three"]
+    assert {content for _, content, _, _ in found[1::2]} == {"one of its cells cannot be read"}
+    split_file(folder / "time.xlsx", tmp_path / "a.csv", tmp_path / "b.csv", 0.5)
+    assert sum(len(outcomes(open_source(tmp_path / f"{name}.csv"))) for name in "ab") == 5
+
+
 def test_a_damaged_workbook_is_one_error_without_a_value(folder):
     content = write_sheets(folder / "w.xlsx", S=[["text"], [SECRET]]).read_bytes()
     rng = np.random.default_rng(0)

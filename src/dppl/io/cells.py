@@ -23,7 +23,7 @@ from dppl._optional import how_to_install, optional
 from dppl.errors import InputError, MissingExtra, ParameterError
 from dppl.io._places import is_url
 from dppl.io.labels import converting, listed
-from dppl.io.records import TEXTS, Columns, Record, TextRows, resolve_columns
+from dppl.io.records import TEXTS, Columns, Record, TextRows, bad_record, resolve_columns
 
 WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 DATABASES = {".duckdb": "duckdb", ".sqlite": "sqlite", ".sqlite3": "sqlite", ".db": "sqlite"}
@@ -52,7 +52,7 @@ class SheetTexts(TextRows):
 
     def __init__(self, path: Path, columns: Columns, sheet: str | None) -> None:
         self._sheet = _open_sheet(path, sheet)
-        _, self._names = next(_filled(self._sheet))
+        self._names = next(_filled(self._sheet))[1] or []  # there is a header, which opening saw to
         resolved = resolve_columns(columns, self._names, path, TEXTS, secret=True)
         super().__init__(resolved, kind="excel", **({} if sheet is None else {"sheet": sheet}))
 
@@ -60,13 +60,18 @@ class SheetTexts(TextRows):
         places, rows = self._places(self._names), _filled(self._sheet)
         header, _ = next(rows)
         for place, row in rows:
-            yield self._record(place - header, {role: row[column] for role, column in places.items()})
+            if row is None:
+                yield bad_record(f"row {place - header}", "one of its cells cannot be read")
+            else:
+                yield self._record(place - header, {role: row[column] for role, column in places.items()})
 
 
 def read_sheet(path: Path, sheet: str | None) -> Iterator[list[str]]:
     """Yield the rows of a sheet that are not blank, as texts."""
+    width = 0
     for _, row in _filled(_open_sheet(path, sheet)):
-        yield row
+        width = width or len(row or ())
+        yield [""] * width if row is None else row
 
 
 def _open_sheet(path: Path, sheet: str | None) -> Any:
@@ -80,14 +85,29 @@ def _open_sheet(path: Path, sheet: str | None) -> Any:
     if opened is None:
         there = f"got {sheet!r}; there are {listed(book.sheet_names)}"
         raise InputError(f"must be a sheet of {path}; {there}.", parameter="sheet")
-    if next(_filled(opened), None) is None:
+    _, header = next(_filled(opened), (0, None))
+    if header is None:
         raise InputError(f"sheet {name!r} of {path} is empty; its first row must name the columns.")
     return opened
 
 
-def _filled(sheet: Any) -> Iterator[tuple[int, list[str]]]:
-    """Yield place and texts of the rows that are not blank, as a blank line of a CSV file is none either."""
-    for place, row in enumerate(sheet.iter_rows()):
+def _filled(sheet: Any) -> Iterator[tuple[int, list[str] | None]]:
+    """Yield place and texts of the rows that are not blank, as a blank line of a CSV file is none either.
+
+    None stands for the texts of a row with a cell that cannot be read, such as a time of a billion days.
+    """
+    rows = sheet.iter_rows()
+    for place in range(sheet.total_height + 1):
+        try:
+            row = next(rows, None)
+        except BaseException as error:
+            # What the reader's own language raises is no Exception.
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            yield place, None
+            continue
+        if row is None:
+            return
         texts = [as_text(cell) for cell in row]
         if any(texts):
             yield place, texts
