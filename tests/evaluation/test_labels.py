@@ -92,12 +92,21 @@ def test_a_record_enters_no_more_cells_than_there_are_labels():
     assert LabelOutcomes(100, 5).squared_norm == 10 * STEPS**2
 
 
+@pytest.mark.parametrize("query", [WholeSets(), LabelOutcomes(6, K)])
+def test_no_order_of_the_records_of_persons_shows(query):
+    truth, predicted = np.random.default_rng(0).random((2, 150, 6)) < 0.4
+    predicted[::3] = truth[::3]
+    ids = np.arange(150) // 3
+    totals = [held(truth[o], predicted[o], ids[o]).total(query) for o in (np.arange(150), np.arange(150)[::-1])]
+    assert (totals[0] == totals[1]).all()
+
+
 def count_all_labels(patch):
     patch.setattr(outcomes, "_first", lambda labels, most: labels)
 
 
 def count_each_record(patch):
-    patch.setattr(outcomes, "_shares", lambda codes, numbers: np.full(len(codes), STEPS))
+    patch.setattr(outcomes, "_shares", lambda codes, *_: np.full(len(codes), STEPS))
 
 
 def count_a_hit_twice(patch):

@@ -73,6 +73,37 @@ def test_each_record_is_read_by_itself_and_an_unknown_label_is_dropped_alone():
     assert known.tolist() == [False, False, False, True]
 
 
+BIG = 2**53
+
+
+@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.parametrize("form", ["arrow", "nullable", "pyarrow"])
+def test_a_missing_number_of_one_record_does_not_round_the_labels_of_others(form, lists):
+    pa, pd = pytest.importorskip("pyarrow"), pytest.importorskip("pandas")
+    if lists and form == "nullable":
+        pytest.skip("pandas has no lists of these")
+    values = [BIG + 1, BIG + 2, None]
+    y = pa.array([[one] for one in values] if lists else values)
+    y = y if form == "arrow" else pd.Series(y, dtype=pd.ArrowDtype(y.type))
+    y = pd.Series(values, dtype="Int64") if form == "nullable" else y
+    classes, rows = np.array([BIG, BIG + 1, BIG + 2]), np.zeros((3, 1))
+    several = SeveralLabels()
+    assert several.read(several.checked(y, rows), classes)[0].tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
+    if not lists:
+        assert reading.class_codes(reading.as_labels(y, rows), classes, "ignore").tolist() == [1, 2, -1]
+
+
+@pytest.mark.parametrize("kind", ["boolean", "Int64", object])
+def test_an_odd_cell_of_a_frame_is_its_record_s_own(kind):
+    pd = pytest.importorskip("pandas")
+    frame, several = pd.DataFrame(MATRIX.astype(bool)).astype(kind), SeveralLabels()
+    for cell in (frame.iloc[0, 0], None):
+        frame.iloc[0, 0] = cell
+        sets, known = several.read(several.checked(frame, np.zeros((4, 1))), CLASSES)
+        assert (sets[1:] == SETS[1:]).all()
+        assert known.tolist() == [cell is not None, True, True, True]
+
+
 def test_an_unknown_label_stops_by_one_message_and_only_on_rows_that_can_be_used():
     rows, several = np.eye(4), SeveralLabels()
     told = set()

@@ -107,13 +107,25 @@ def test_the_records_of_a_person_weigh_one_record_together():
     assert not persons_weigh_one(lambda codes, numbers: WholePersons(codes, numbers).shares(np.full(3, STEPS)))
 
 
+@loop("name", QUERIES)
+def test_no_order_of_the_records_of_persons_shows(name):
+    query, asked, _ = QUERIES[name]
+    rng, two = np.random.default_rng(4), name == "histogram"
+    some = [(RECORDS[k], person) for person in range(50) for k in rng.integers(0, len(RECORDS), 3)]
+    totals = []
+    for order in (range(150), rng.permutation(150), rng.permutation(150)):
+        records, ids = zip(*(some[place] for place in order), strict=True)
+        totals.append(held(list(records), list(ids), two).total(query, **asked).tolist())
+    assert totals[0] == totals[1] == totals[2]
+
+
 def count_each_record(patch):
-    patch.setattr(outcomes, "_shares", lambda codes, numbers: np.where(codes >= 0, STEPS, 0))
+    patch.setattr(outcomes, "_shares", lambda codes, numbers, *_: np.where(codes >= 0, STEPS, 0))
 
 
 def round_shares_up(patch):
     whole = outcomes._shares
-    patch.setattr(outcomes, "_shares", lambda codes, numbers: whole(codes, numbers) + (codes >= 0))
+    patch.setattr(outcomes, "_shares", lambda codes, numbers, *told: whole(codes, numbers, *told) + (codes >= 0))
 
 
 def forget_the_root(patch):

@@ -106,7 +106,7 @@ class Outcomes:
         predicted, *rest = (np.concatenate(column) for column in zip(*columns, strict=True))
         weights = np.full(len(codes), STEPS, np.int64)
         if ids is not None:
-            weights = _shares(codes, persons.person_codes(ids))
+            weights = _shares(codes, persons.person_codes(ids), codes, predicted, *rest)
         among, sure, scores = rest or (None, None, None)
         return cls(codes, predicted, np.where(codes >= 0, weights, 0), among, sure, scores)
 
@@ -144,9 +144,11 @@ class SeveralOutcomes:
                 likeliest = np.argsort(-some.table[row], kind="stable")
                 labels[row, likeliest[max_labels:]] = False
             predicted[few], start = labels, few.stop
-        all_count = np.zeros(len(truth), np.intp)
         weights = np.full(len(truth), STEPS, np.int64)
-        return cls(truth, predicted, right, weights if ids is None else _shares(all_count, persons.person_codes(ids)))
+        if ids is not None:
+            all_count, sets = np.zeros(len(truth), np.intp), (np.packbits(one, axis=1) for one in (truth, predicted))
+            weights = _shares(all_count, persons.person_codes(ids), right, *sets)
+        return cls(truth, predicted, right, weights)
 
     def total(self, query: Query, **released: Any) -> Int64:
         """Return the value of a query of these outcomes."""
@@ -170,10 +172,14 @@ class Rivals:
         return query.exact(self, **query.checked(**released))  # type: ignore[arg-type]  # of outcomes, not of rows
 
 
-def _shares(codes: Codes, numbers: Codes) -> Int64:
-    """Share 2¹⁶ steps among the records of each person that count; the first ones get what is left over."""
+def _shares(codes: Codes, numbers: Codes, *told: NDArray[Any]) -> Int64:
+    """Share 2¹⁶ steps among the records of each person that count.
+
+    What is left over goes to the first of them, by what queries are `told` of them: in whatever order records come.
+    """
     counted = np.flatnonzero(codes >= 0)
-    order = counted[np.argsort(numbers[counted], kind="stable")]
+    keys = (column for one in told for column in np.atleast_2d(one[counted].T))
+    order = counted[np.lexsort((*keys, numbers[counted]))]
     first = np.flatnonzero(np.diff(numbers[order], prepend=-1))
     each = np.diff(first, append=len(order))
     place, many = np.arange(len(order)) - np.repeat(first, each), np.repeat(each, each)

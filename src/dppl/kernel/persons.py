@@ -61,23 +61,11 @@ def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
         groups[mask] = None
     elif isinstance(groups, np.ndarray):
         groups = texts_apart(groups)
-    elif hasattr(groups, "to_pylist") or hasattr(groups, "to_list"):
-        groups = _items(groups)
     ids = reading.as_labels(groups, rows, ("X", "groups"))
     if ids.dtype.kind in "mM":  # a list of them may hold numbers, also for those that are missing
         missing, ids = np.isnat(ids), ids.astype(np.int64).astype(object)
         ids[missing] = None
     return ids
-
-
-def _items(column: Any) -> Any:
-    """Return a column of Arrow or of a frame as a list: where one is null NumPy would make floats of long integers."""
-    with suppress(Exception):  # raised below, without one that could quote an id
-        if hasattr(column, "to_pylist"):
-            # Python has no nanoseconds, and NumPy no nulls except of times.
-            return np.asarray(column) if "[ns" in str(column.type) else column.to_pylist()
-        return (column.astype(object) if hasattr(column, "astype") else column).to_list()  # also of categories
-    raise InputError(_NO_IDS)
 
 
 def texts_apart(ids: NDArray[Any]) -> NDArray[Any]:

@@ -39,6 +39,7 @@ _LARGEST_EXACT_FLOAT = 2**53
 _LONGEST_INTEGER = 2**128  # Python refuses to write very long ones; no class is one
 _PLAIN = (str, bool, float, int)
 _UNMATCHED = object()
+_CELLS: dict[Hashable, float] = {"0": 0.0, False: 0.0, "1": 1.0, True: 1.0}
 
 
 def checked_inputs(X: Any, y: Any, several: SeveralLabels | None = None) -> tuple[RowSource, NDArray[Any]]:
@@ -119,6 +120,9 @@ def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> N
     if y is None:
         raise InputError(f"requires {names[1]} to be passed, but the target {names[1]} is None.")
     y = as_numpy(y) if is_tensor(y) else y
+    is_column = any(hasattr(y, name) for name in ("to_list", "to_pylist")) and not hasattr(y, "columns")
+    if is_column and not isinstance(getattr(y, "dtype", None), np.dtype):
+        y = _items(y, names[1])
     one_each = f"{names[1]} must be {'one id' if names[1] == 'groups' else 'one label'} per row"
     if hasattr(y, "dtype") or hasattr(y, "__array__"):
         labels = np.asarray(y)
@@ -142,6 +146,20 @@ def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> N
     if len(labels) != rows.shape[0]:
         raise InputError(f"{names[0]} and {names[1]} must have the same number of rows; their numbers differ.")
     return labels
+
+
+def _items(column: Any, name: str) -> Any:
+    """Return a column of Arrow or of a frame as a list: where one is null NumPy would make floats of long integers."""
+    with suppress(Exception):  # raised below, without one that could quote a value
+        if hasattr(column, "to_pylist"):
+            # Python has no nanoseconds, and NumPy no nulls except of times.
+            return np.asarray(column) if "[ns" in str(column.type) else column.to_pylist()
+        # Categories would be floats, and so would integers in Arrow's lists as objects.
+        apart = hasattr(column, "astype") and not str(column.dtype).endswith("[pyarrow]")
+        return (column.astype(object) if apart else column).to_list()
+    raise InputError(
+        f"{name} must be values that can be compared, such as texts or integers; write them as one of these."
+    )
 
 
 def _as_objects(labels: Any) -> NDArray[Any]:
@@ -231,7 +249,8 @@ class SeveralLabels:
         array = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else np.empty(0)
         if array.ndim != 2:
             return as_labels(y, rows, names)
-        if array.dtype.kind not in "biuf":
+        # A single odd cell can make objects of a whole frame.
+        if array.dtype.kind not in ("biufO" if hasattr(y, "columns") else "biuf"):
             raise InputError(
                 f"{names[1]} must be a matrix of 0 and 1, or a list with a list of labels for each record."
             )
@@ -244,6 +263,8 @@ class SeveralLabels:
         if y.ndim == 2:
             if y.shape[1] != len(classes):
                 raise InputError(f"y must have a column for each of the {len(classes)} classes; got {y.shape[1]}.")
+            if y.dtype == object:
+                y = np.reshape([_CELLS.get(_key(cell), np.nan) for cell in y.ravel().tolist()], y.shape)
             sets = y == 1
             return sets, np.asarray((sets | (y == 0)).all(axis=1))
         position = _positions(y, classes)
