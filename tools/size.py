@@ -8,7 +8,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 BUDGET = {
     ".": 1647,
     "audit": 677,
-    "cli": 3217,
+    "cli": 3219,
     "continual": 1036,
     "encoders": 1996,
     "estimators": 2019,

@@ -241,3 +241,11 @@ def test_what_is_said_and_left_does_not_depend_on_a_record(notes, cli, extra):
         lines = [re.split(r"\s{2,}", line)[0] for line in held.stdout.splitlines() if line[:1] not in "│┃┏┡└"]
         told.append((said.exit_code, said.stdout, said.stderr, held.exit_code, lines, held.stderr, sizes))
     assert told[0] == told[1]
+
+
+def test_a_strict_evaluation_for_the_owner_stops_at_a_label_outside_the_list(tmp_path, cli):
+    (tmp_path / "classes.txt").write_text("a\nb\n")
+    for last, code in (("a", 0), ("zzz", 4)):
+        (tmp_path / "data.csv").write_text(f"predicted,label\na,a;b\nb,b;{last}\n")
+        paths = tmp_path / "classes.txt", tmp_path / "data.csv"
+        assert cli("evaluate", *paths, "--separator", ";", "--strict").exit_code == code

@@ -297,7 +297,9 @@ class BeforeCharge:
         if self.review:
             review(report, fit=fit)
         if strict:
-            refuse_unusable_records(report["used"], report["n"])
+            # A record of several labels is used without those that are unknown, but not by a strict run.
+            outside = several is not None and bool(report["labels"] and report["labels"]["unknown"])
+            refuse_unusable_records(report["used"] - outside, report["n"])
 
     def strictly(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return parameters of a fit, of which a strict run is one."""

@@ -32,7 +32,7 @@ UNUSABLE: tuple[Unusable, ...] = get_args(Unusable)
 Codes = NDArray[np.intp]
 
 _SHOWN = "`dppl check` shows its owner which. Nothing was charged."
-NOT_ALL_USABLE = f"wants records that can all be used, labels included, but at least one cannot. {_SHOWN}"
+NOT_ALL_USABLE = f"wants records that can all be used, labels included, and at least one; it has others. {_SHOWN}"
 HARDLY_ANY = f"stops a run that can use fewer than one record in ten, as this one. {_SHOWN}"
 _COLUMNS_SHOWN = 5
 _LARGEST_EXACT_FLOAT = 2**53
@@ -81,14 +81,13 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
 
 
 def refuse_unusable_records(used: int, n: int, parameter: str = "strict") -> None:
-    """Stop a strict run of whose `n` records only some can be used; under review, one that hardly uses any.
+    """Stop a strict run of whose `n` records not all can be used; under review, one that hardly uses any.
 
-    There are two messages, whatever is wrong with the records.
+    A strict run has one message, whatever is wrong and with how many records: that it stopped is one bit.
     """
-    if not n or 10 * used < n:
-        raise InputError(HARDLY_ANY, parameter=parameter)
-    if used < n and parameter == "strict":
-        raise InputError(NOT_ALL_USABLE, parameter=parameter)
+    strict = parameter == "strict"
+    if not n or (used < n if strict else 10 * used < n):
+        raise InputError(NOT_ALL_USABLE if strict else HARDLY_ANY, parameter=parameter)
 
 
 def are_known(y: NDArray[Any], classes: NDArray[Any], several: SeveralLabels | None = None) -> NDArray[np.bool_]:
