@@ -95,6 +95,7 @@ FITS = {
     "softmax": ["--epsilon", "2", "--delta", "1e-6", "--method", "softmax"],
     "softmax with public rows": ["--mu", "1", "--method", "softmax", "--public", "public.npz"],
     "automatic from examples": ["--mu", "1", "--method", "auto", "--examples", "named.npz"],
+    "several labels": ["--mu", "1", "--method", "multilabel", "--separator", ";"],
     "public": ["--epsilon", "1", "--method", "public", "--public", "public.npz"],
     "three public": ["--mu", "1", "--method", "public", "--public", "public.npz", "--options", "n_prototypes=3"],
     "replaced public": [
@@ -113,12 +114,13 @@ LEDGER = ["--ledger", "ledger.db", "--dataset", "wards"]
 
 HASH = r"\b[0-9a-f]{64}\b"
 IDS = rb'(?<="public_ids\\": )\[\[.*?\]\]'
-LABELS = rf"^({'|'.join(CLASSES)})$"
+LABELS = rf"^(?:({'|'.join(CLASSES)});?)*(?=\n)"
 # Tensors of a model file that are released; all others are made of public things alone.
 RELEASED = {
     "MeanPrototypes": {"prototypes"},
     "PublicPrototypes": {"prototypes", "public_indices"},
     "SoftmaxPrototypes": {"coef", "center", "intercept", "shares"},
+    "MultiLabelPrototypes": {"coef", "center", "intercept"},
     "SparseFinetuner": {"values"},
 }
 # Commands that read a model, a ledger or public rows, and what of their output is released or the hash of it.
@@ -325,7 +327,8 @@ def public_content(path):
             return masked(re.sub(r"'[0-9a-f]{32}'", "(drawn)", "\n".join(connection.iterdump())), HASH)
     if path.name == "labels.parquet":
         table = pq.read_table(path)
-        return table.schema, table.num_rows, set(table["label"].to_pylist()) <= set(CLASSES)
+        (column,) = {"label", "labels"} & set(table.column_names)
+        return table.schema, table.num_rows, all(re.match(LABELS, f"{one}\n") for one in table[column].to_pylist())
     return content
 
 

@@ -268,7 +268,7 @@ def wait(*_, **__):
     while True:
         time.sleep(0.01)
 
-predict.load_model = lambda _: type("Model", (), {"classes_": [], "encoder_": None, "predict": None})
+predict.load_model = lambda _: type("Model", (), {"classes_": [], "encoder_": None, "several_labels": False})
 classifier.encoder_of_model = lambda *_, **__: None
 predictions.embed_windows = wait
 main.run()
