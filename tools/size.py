@@ -6,21 +6,21 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1647,
+    ".": 1653,
     "audit": 677,
-    "cli": 3219,
+    "cli": 3227,
     "continual": 1036,
     "encoders": 1996,
     "estimators": 2019,
     "evaluation": 2314,
     "export": 632,
     "finetune": 1751,
-    "io": 3761,
+    "io": 3762,
     "kernel": 6962,
     "lab": 4564,
     "planning": 459,
     "prototypes": 1341,
-    "serve": 923,
+    "serve": 924,
     "statement": 1484,
     "training": 880,
 }

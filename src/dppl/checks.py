@@ -21,6 +21,7 @@ from dppl.kernel.reading import SeveralLabels, class_codes
 __all__ = ["report_on_source", "report_on_table"]
 
 _BLOCK_ROWS = 4096
+_SEPARATORS = (";", ",", "|", "/")  # that files have between several labels
 # What dppl.io puts in the place of a missing label.
 _MISSING = ("", int(np.iinfo(np.int64).min))
 
@@ -79,19 +80,16 @@ def _with_labels(
     entries = [{"class": name, "n": n} for name, n in zip(classes.tolist(), sizes, strict=True)]
     for entry, n in zip(entries, report.get("persons", {}).get("class_sizes", ()), strict=False):
         entry["persons"] = n
-    alike = {_loosely(name): name for name in classes.tolist()}
     report["labels"] = {
         "type": "integers" if labels.dtype.kind == "i" else "text",
         "unknown": [
-            {"label": None if name in _MISSING else name, "n": n}
+            {"label": None if name in _MISSING else name, "n": n} | _meant(name, classes)
             for name, n in zip(unknown[order].tolist(), counts[order].tolist(), strict=True)
         ],
+        "unknown_records": int(counts.sum()),
         "class_sizes": entries,
         "classes_without_records": [entry["class"] for entry in entries if not entry["n"]],
     }
-    for entry in report["labels"]["unknown"]:
-        if (like := alike.get(_loosely(entry["label"]))) is not None:
-            entry["like"] = like
     return report | {"used": sum(sizes) if chosen else usable}
 
 
@@ -105,17 +103,31 @@ def _loosely(name: Any) -> str:
     return unicodedata.normalize("NFC", "".join(unicodedata.normalize("NFC", str(name)).casefold().split()))
 
 
+def _meant(label: Any, classes: NDArray[Any]) -> dict[str, Any]:
+    """Return which class an unknown label seems to mean, or what separates the classes that it lists."""
+    alike = {_loosely(name): name for name in classes.tolist()}
+    if (like := alike.get(_loosely(label))) is not None:
+        return {"like": like}
+    for separator in _SEPARATORS:
+        parts = str(label).split(separator)
+        if len(parts) > 1 and all(_loosely(part) in alike for part in parts):
+            return {"separator": separator}
+    return {}
+
+
 def _several_report(labels: NDArray[Any], classes: NDArray[Any], several: SeveralLabels) -> dict[str, Any]:
     """Say what labels there are where a record may have several, or none."""
     sets, _ = several.read(labels, classes)
     each = [sorted(set(map(str, several.labels_of(one)))) for one in labels.tolist()]
     known = set(map(str, classes.tolist()))
-    unknown = Counter(label for some in each for label in some if label not in known)
+    strange = [[label for label in some if label not in known] for some in each]
+    unknown = Counter(label for some in strange for label in some)
     sizes, several_each = sets.sum(axis=0).tolist(), sets.sum(axis=1)
     return {
         "type": "several a record",
         "labels_each": [{"labels": k, "n": n} for k, n in enumerate(np.bincount(several_each).tolist()) if n],
-        "unknown": [{"label": label, "n": n} for label, n in unknown.most_common()],
+        "unknown": [{"label": label, "n": n} | _meant(label, classes) for label, n in unknown.most_common()],
+        "unknown_records": sum(map(bool, strange)),
         "class_sizes": [{"class": name, "n": n} for name, n in zip(classes.tolist(), sizes, strict=True)],
         "classes_without_records": [name for name, n in zip(classes.tolist(), sizes, strict=True) if not n],
     }

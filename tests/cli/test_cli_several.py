@@ -168,6 +168,23 @@ def test_an_estimator_takes_what_scikit_learn_takes(notes):
         )
 
 
+def test_the_owner_is_told_what_unknown_labels_mean(notes, cli):
+    (notes / "notes.csv").write_text('text,diagnoses\nabc,GNU;owl\ndef,owl;GNU\nghi,"gnu,owl"\n')
+    (notes / "two.txt").write_text("gnu\nowl\n")
+    (notes / "one.txt").write_text("gnu\n")
+    arguments = "check", "notes.csv", "--y", "diagnoses", "--classes"
+    several = cli(*arguments, "two.txt", "--separator", ";").stdout
+    assert "unknown labels  3 records, 2 labels" in several
+    assert "'GNU': 2, like the class 'gnu' but for case" in several
+    assert "'gnu,owl': 1, classes of the list with ',' between (--separator)" in several
+    assert several.splitlines()[-1].endswith("skips such labels. Or add the class to the list.")
+    # A record with two unknown labels is one record.
+    assert "unknown labels  3 records, 3 labels" in cli(*arguments, "one.txt", "--separator", ";").stdout
+    single = cli(*arguments, "two.txt").stdout
+    assert "'GNU;owl': 1, classes of the list with ';' between (--separator)" in single
+    assert single.splitlines()[-1].endswith("skips such records. Or add the class to the list.")
+
+
 def test_the_owner_sees_what_labels_there_are(notes, cli):
     extra = [("abc", "gnu; owl", "q"), ("", "gnu", "q"), ("efg", " ; ;", "q")]
     write(notes / "notes.csv", *records(400, 0), extra)
@@ -178,7 +195,7 @@ def test_the_owner_sees_what_labels_there_are(notes, cli):
     assert labels["labels_each"] == [{"labels": k, "n": n} for k, n in enumerate(sizes.tolist())]
     assert labels["unknown"] == [{"label": "owl", "n": 1}]
     assert labels["class_sizes"][0] == {"class": "gnu", "n": int(sets[:, 0].sum()) + 1}
-    assert (report["used"], report["n"]) == (402, 403)
+    assert (report["used"], report["n"], labels["unknown_records"]) == (402, 403, 1)
     assert report["persons"]["used"] == 201
     printed = cli("check", "notes.csv", *options, "--separator", ";", "--groups", "patient").stdout
     for words in ("labels each", "more than 5", "owl", "201 persons, with all of their 402 records"):

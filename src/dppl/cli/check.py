@@ -21,7 +21,7 @@ from dppl.kernel.reading import refuse_unusable_records
 WARNING = "For the data owner's eyes only: this report describes private records, and no guarantee protects it."
 _UNKNOWN_SHOWN = 20
 MAX_LABELS = 5  # that are counted of a record, by default
-_CUT = f"the first {MAX_LABELS} in the class list are counted, or N with --options max_labels=N; gradients see all"
+_CUT = f"sizes count the first {MAX_LABELS} in the class list, or N with --options max_labels=N; training sees all"
 _TERMINAL = "/dev/tty"
 
 
@@ -139,8 +139,9 @@ def print_report(report: dict[str, Any], screen: Console, *, fit: bool = True) -
     )
     if fit and labels["unknown"]:
         screen.print(
-            "But it stops at a label outside the class list, and `dppl fit` after the charge: add the class to the "
-            "list, or type --options unknown_labels=ignore.",
+            "But it stops at a label outside the class list, and `dppl fit` after the charge, unless --options "
+            f"unknown_labels=ignore skips {'such labels' if 'labels_each' in labels else 'such records'}. Or add the "
+            "class to the list.",
             soft_wrap=True,
         )
 
@@ -184,13 +185,19 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
             yield "labels each", ", ".join(f"{one['labels']}: {one['n']} records" for one in each)
             more = sum(one["n"] for one in each if one["labels"] > MAX_LABELS)
             yield f"more than {MAX_LABELS}", f"{more} records ({_CUT})"
-        yield "unknown labels", f"{sum(entry['n'] for entry in unknown)} records, {len(unknown)} labels"
+        yield "unknown labels", f"{labels['unknown_records']} records, {len(unknown)} labels"
         for entry in unknown[:_UNKNOWN_SHOWN]:
-            like = f", like the class {entry['like']!r} but for case, spaces or accents" if "like" in entry else ""
-            yield "", f"{'(missing)' if entry['label'] is None else repr(entry['label'])}: {entry['n']}{like}"
+            yield "", f"{'(missing)' if entry['label'] is None else repr(entry['label'])}: {entry['n']}{_meant(entry)}"
         if len(unknown) > _UNKNOWN_SHOWN:
             yield "", f"and {len(unknown) - _UNKNOWN_SHOWN} more labels (--json shows all)"
         yield "empty classes", len(labels["classes_without_records"])
+
+
+def _meant(entry: dict[str, Any]) -> str:
+    """Return what an unknown label seems to mean."""
+    if "like" in entry:
+        return f", like the class {entry['like']!r} but for case, spaces or accents"
+    return f", classes of the list with {entry['separator']!r} between (--separator)" if "separator" in entry else ""
 
 
 def _places(entry: dict[str, Any]) -> str:
