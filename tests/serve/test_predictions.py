@@ -236,4 +236,5 @@ def test_a_model_of_several_labels_requires_nothing_of_one(sample, tmp_path):
         refused = client.post(embeddings=row, min_confidence=0.5)
         (found,) = client.post(embeddings=row).json()["predictions"]
     assert (refused.status, refused.json()["error"]) == (422, "several_labels")
+    assert "one label a record" in refused.json()["message"]
     assert found["labels"] == model.predict_labels(np.array([row]))[0]

@@ -54,7 +54,7 @@ KINDS = {
     ),
     "of several labels": (
         lambda: dppl.prototypes.MultiLabelPrototypes(BUDGET, list("abc"), max_labels=2).fit(X, [[y] for y in Y]),
-        "any of 3 labels, and learned from at most 2 labels of a record",
+        "any of 3 labels; where labels of a record are counted, at most 2 are",
     ),
 }
 

@@ -323,8 +323,8 @@ class Method(BeforeCharge, Several):
     options: list[str] = option(
         "NAME=VALUE",
         "A parameter of the method, as in Python (docs/methods.md); may be repeated: n_prototypes=3 of public, "
-        "lattice__rotation=auto of mean. unknown_labels=ignore skips records with a label outside --classes, at "
-        "which a fit stops otherwise. With --groups, "
+        "lattice__rotation=auto of mean. unknown_labels=ignore skips records with a label outside --classes (of "
+        "several labels only that label), at which a fit stops otherwise. With --groups, "
         "max_classes_per_person=N. random_state=N repeats the noise; such a model must not be released.",
         (),
     )

@@ -21,7 +21,8 @@ class Verify(Account):
     program can see: the file is not signed.
 
     Exit codes: 0 all agrees; 1 something differs; 2 it cannot be computed
-    again, as for a method of your own (in Python: docs/own-method.md).
+    again, as for a method of your own (in Python: docs/own-method.md);
+    4 the file is damaged, or no model.
 
     For example:
 

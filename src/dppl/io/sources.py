@@ -163,7 +163,8 @@ def recognised(path: Path) -> str:
         kind = "images" if path.suffix.lower() in SUFFIXES else _SUFFIXES.get(path.suffix.lower(), "")
         if not kind:
             raise InputError(
-                f"must say what {path} is, unless it ends in {', '.join(_SUFFIXES)}, or is an image or a folder.",
+                f"must say what {path} is, unless it ends in {', '.join(_SUFFIXES)}, or is an image or a folder; "
+                "a database is asked with --sql.",
                 parameter="kind",
             )
         return kind

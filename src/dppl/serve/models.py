@@ -48,7 +48,8 @@ class Served:
         confidence = default.min_confidence if asked.min_confidence is None else asked.min_confidence
         similarity = default.min_similarity if asked.min_similarity is None else asked.min_similarity
         if self.several_labels and (confidence, similarity) != (None, None):
-            raise RequestError(422, "several_labels", "This model gives several labels; require nothing of one.")
+            what = "min_confidence and min_similarity are for models of one label a record."
+            raise RequestError(422, "several_labels", what)
         if similarity is not None and self.similarity is None:
             raise RequestError(422, "no_similarity", "This model has no similarities; leave min_similarity out.")
         return Least(confidence, similarity)
