@@ -139,3 +139,12 @@ def test_the_page_prints_on_one_sheet(which, tmp_path_factory):
     command = [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
     subprocess.run([*command, f"--print-to-pdf={printed}", page.as_uri()], check=True, capture_output=True, timeout=120)
     assert printed.read_bytes().count(b"/Type /Page\n") == 1
+
+
+def test_a_page_claims_nothing_that_a_seed_or_no_release_makes_wrong():
+    usual, seeded, public = (
+        plain(KINDS[name][0]().report().markdown(for_="dpo")) for name in ("of records", "seeded", "of examples alone")
+    )
+    assert ("against every attack" in usual, "are results with noise" in usual) == (True, True)
+    assert ("against every attack" in seeded, "who cannot guess the seed" in seeded) == (False, True)
+    assert "results with noise" not in public
