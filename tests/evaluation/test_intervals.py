@@ -198,3 +198,14 @@ def test_gaps_that_ignore_how_confidence_varies_or_the_noise_of_the_number_would
 
     assert covered_gaps(*ALL_RIGHT, by_accuracy) < LEAST
     assert covered_gaps(*ALL_WRONG, lambda *given: intervals.gap(*given[:4], 0.0, given[5])) < LEAST
+
+
+@pytest.mark.parametrize("right", [0.0, 1.0])
+def test_a_mean_holds_also_where_noise_decides_which_classes_are_known(right):
+    sizes, v, rng = 500 / np.arange(1, 78), 10.0**2, np.random.default_rng(0)
+    missed = 0
+    for _ in range(400):
+        noise = np.sqrt(v) * rng.standard_normal((2, 77))
+        _, low, high = intervals.mean_ratio(right * sizes + noise[0], (1 - right) * sizes + noise[1], v, v, 1.645, 1.0)
+        missed += not low <= right <= high
+    assert missed <= stats.binom.ppf(1 - 1e-6, 400, 0.1)
