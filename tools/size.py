@@ -15,7 +15,7 @@ BUDGET = {
     "evaluation": 2314,
     "export": 632,
     "finetune": 1751,
-    "io": 3762,
+    "io": 3763,
     "kernel": 6962,
     "lab": 4564,
     "planning": 459,

@@ -224,6 +224,14 @@ def test_a_query_is_a_source(folder, run, texts, tmp_path):
     assert open_sql("select * from notes order by id", path).count() == 0
 
 
+@pytest.mark.parametrize("words", ["'order by'", '"order by"', "-- order by\n"])
+def test_an_order_in_a_text_a_name_or_a_comment_is_none(words):
+    from dppl.io.cells import _ORDERED
+
+    assert not _ORDERED.match(f"select {words} from notes")
+    assert _ORDERED.match(f"select {words} - 1 from notes -- it's\norder\n  BY id")
+
+
 def test_a_query_needs_an_order_and_changes_nothing(folder):
     path = write_database(folder / "o.db", NOTES)
     with pytest.raises(ParameterError, match=r"^sql must say in which order the rows come"):

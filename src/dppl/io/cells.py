@@ -28,7 +28,8 @@ from dppl.io.records import TEXTS, Columns, Record, TextRows, bad_record, resolv
 WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 DATABASES = {".duckdb": "duckdb", ".sqlite": "sqlite", ".sqlite3": "sqlite", ".db": "sqlite"}
 _AT_ONCE = 1024  # rows that are fetched
-_ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
+# Not within a text, a quoted name or a comment.
+_ORDERED = re.compile(r"""(?:[^'"-]|'[^']*'|"[^"]*"|-(?!-)|--.*+)*?\border\s+by\b""", re.IGNORECASE)
 
 
 def as_text(cell: Any) -> str:
@@ -120,7 +121,7 @@ class QueryTexts(TextRows):
     """
 
     def __init__(self, sql: str, database: str, columns: Columns) -> None:
-        if columns.id is None and not _ORDERED.search(sql):
+        if columns.id is None and not _ORDERED.match(sql):
             raise ParameterError(
                 "must say in which order the rows come, so that an interrupted run can continue: add ORDER BY, or name "
                 "a column of ids.",
