@@ -12,7 +12,7 @@ BUDGET = {
     "continual": 1036,
     "encoders": 1996,
     "estimators": 2019,
-    "evaluation": 2314,
+    "evaluation": 2316,
     "export": 632,
     "finetune": 1751,
     "io": 3763,
