@@ -22,7 +22,7 @@ Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 
 # Bound on the error of scipy's normal quantile at a tail probability p, in units of 1 + |quantile|. Its rational
-# approximations (Cephes) err by 2⁻⁵⁰ at most in comparisons with ball arithmetic (tests/kernel/mechanisms); about
+# approximations (Cephes) err by 2⁻⁵⁰ at most in comparisons with ball arithmetic (tests/unit/kernel/mechanisms); about
 # 30 float operations could at worst err by 2⁻⁴⁸. The rest covers the rounding of p to a float, which moves the quantile
 # by less than 2⁻⁵², and the three float operations that follow.
 _QUANTILE_ERROR = 2.0**-43

@@ -1,5 +1,0 @@
-"""The network and the images of the tests of training, for ensembles of networks."""
-
-from finetune.conftest import images, net
-
-__all__ = ["images", "net"]

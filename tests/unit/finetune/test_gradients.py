@@ -1,0 +1,332 @@
+"""Gradients of single records: equal to backward passes, clipped over all weights together, exact and independent."""
+
+import random
+
+import numpy as np
+import pytest
+
+from dppl import GaussianDP
+from dppl.errors import MissingExtra, ParameterError
+from dppl.finetune import select_weights
+from dppl.finetune.gradients import RADIUS, NetworkGradients
+from dppl.kernel.queries import ADD_REMOVE, REPLACE_ONE
+from unit.finetune.conftest import Trainer
+
+BLOCK = 8
+
+
+def gradients_of(module, selection, clip=1.0, shape=(1, 6, 6), integral=False, block=BLOCK):
+    return NetworkGradients(module, selection, clip=clip, shape=shape, integral=integral, block=block)
+
+
+def backward(torch, module, selection, x, y):
+    """Return the gradient at one record by a plain backward pass."""
+    weights = [module.get_parameter(name).requires_grad_() for name in selection]
+    output = module(x[None])
+    loss = torch.nn.functional.cross_entropy(output, y[None])
+    found = torch.autograd.grad(loss, weights)
+    module.requires_grad_(False)
+    return [
+        part.flatten() if places is None else part.flatten()[torch.from_numpy(places)]
+        for part, places in zip(found, selection.values(), strict=True)
+    ]
+
+
+def transformer(torch):
+    """Return a classifier of token sequences with layer normalisation."""
+    nn = torch.nn
+
+    class Classifier(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(11, 8)
+            layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+            self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+            self.head = nn.Linear(8, 4)
+
+        def forward(self, tokens):
+            return self.head(self.encoder(self.embedding(tokens)).mean(1))
+
+    torch.manual_seed(1)
+    return Classifier()
+
+
+def twice(torch):
+    """Return a network that calls one layer two times."""
+    nn = torch.nn
+
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shared, self.head = nn.Linear(6, 6), nn.Linear(36, 3)
+
+        def forward(self, x):
+            return self.head(self.shared(self.shared(x).tanh()).flatten(1))
+
+    torch.manual_seed(2)
+    return Twice()
+
+
+@pytest.mark.parametrize("train", [("head",), ("head", "norm"), ("conv",), ("head", "norm", "conv")])
+def test_they_are_those_of_backward_passes(torch, net, train):
+    selection = select_weights(net, train, sparsity=0.1)
+    x, y = torch.randn(BLOCK, 1, 6, 6), torch.arange(BLOCK) % 5
+    rows = gradients_of(net, selection).rows(x, y)
+    for place in range(BLOCK):
+        for row, plain in zip(rows, backward(torch, net, selection, x[place], y[place]), strict=True):
+            assert row[place].shape == plain.shape
+            assert torch.allclose(row[place], plain, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [transformer, twice])
+def test_also_of_layer_norms_embeddings_and_layers_that_are_called_twice(torch, kind):
+    module = kind(torch)
+    names = [name for name, _ in module.named_parameters() if "in_proj" not in name and "out_proj" not in name]
+    selection = dict.fromkeys(names)
+    integral = kind is transformer
+    x = torch.randint(0, 11, (BLOCK, 7)) if integral else torch.randn(BLOCK, 6, 6)
+    y = torch.arange(BLOCK) % 3
+    rows = gradients_of(module, selection, shape=tuple(x.shape[1:]), integral=integral).rows(x, y)
+    for place in range(BLOCK):
+        for row, plain in zip(rows, backward(torch, module, selection, x[place], y[place]), strict=True):
+            assert torch.allclose(row[place], plain, rtol=1e-4, atol=1e-6)
+
+
+def test_clipping_is_over_all_trained_weights_together(torch, net):
+    x, y = torch.randn(BLOCK, 1, 6, 6), torch.arange(BLOCK) % 5
+    x[0] /= 1e4  # a gradient that is not clipped
+    selection = select_weights(net, sparsity=0.5)
+    gradients = gradients_of(net, selection, clip=2.6)
+    rows = torch.cat(gradients.rows(x, y), 1)
+    whole = torch.cat(gradients.integers(x, y), 1).double() * 2.6 / RADIUS
+    norms = rows.norm(dim=1)
+    assert norms.min() < 2.6 < norms.max()
+    expected = rows * (2.6 / norms.clamp(min=2.6))[:, None]
+    # Rows are made shorter by 2⁻¹⁰ and cut off at whole numbers.
+    assert torch.allclose(whole.float(), expected * (1 - 2**-10), atol=2 * 2.6 / RADIUS)
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e-3, 1.0, 1e10, 1e30])
+def test_no_row_is_longer_than_the_radius(torch, net, factor, monkeypatch):
+    """Whatever the floats: squares are summed as Python integers."""
+    gradients = gradients_of(net, select_weights(net, sparsity=0.5))
+    parts = [torch.randn(BLOCK, size) * factor for size in (3, 50, 1000)]
+    monkeypatch.setattr(NetworkGradients, "rows", lambda self, x, y: parts)
+    whole = torch.cat(gradients.integers(None, None), 1)
+    for row in whole.tolist():
+        assert sum(value * value for value in row) <= RADIUS**2
+    assert bool(whole.any()) == (1e-10 < factor < 1e20)  # squares that overflow make a zero row
+
+
+def test_rows_that_rounding_made_too_long_are_zero(torch, net, monkeypatch):
+    x, y = torch.randn(BLOCK, 1, 6, 6), torch.arange(BLOCK) % 5
+    gradients = gradients_of(net, select_weights(net), clip=1e-3)
+    assert torch.cat(gradients.integers(x, y), 1).any(1).all()
+    monkeypatch.setattr("dppl.finetune.gradients._SLACK", -1e-3)
+    assert not torch.cat(gradients.integers(x, y), 1).any()
+
+
+def test_rows_that_are_not_finite_are_zero_and_touch_no_other(torch, net):
+    gradients = gradients_of(net, select_weights(net))
+    x, y = torch.randn(BLOCK, 1, 6, 6), torch.arange(BLOCK) % 5
+    clean = torch.cat(gradients.integers(x, y), 1)
+    x[3], x[5, 0, 0, 0] = float("nan"), float("inf")
+    whole = torch.cat(gradients.integers(x, y), 1)
+    others = [place for place in range(BLOCK) if place not in (3, 5)]
+    assert (whole[others] == clean[others]).all()
+    assert clean.any(1).all()
+    assert not whole[[3, 5]].any()
+
+
+# Replay: what one record changes in a sum.
+
+
+def largest_change(gradients, X, y):
+    """Return the square of the longest change of a sum when one record leaves, whatever place it has in its block."""
+    whole = gradients.block_sum(X, y)
+    changes = []
+    for place in range(len(X)):
+        rest = np.delete(np.arange(len(X)), place)
+        change = whole - gradients.block_sum(X[rest], y[rest])
+        changes.append(sum(int(value) ** 2 for value in change))
+    return max(changes)
+
+
+def test_in_blocks_of_one_each_record_is_computed_by_itself(net, images, monkeypatch):
+    X, y = images[0][:BLOCK], images[1][:BLOCK]
+    seen, whole = [], NetworkGradients.rows
+
+    def rows(self, x, y):
+        seen.append(len(x))
+        return whole(self, x, y)
+
+    for block, independent in ((1, True), (BLOCK, False)):
+        gradients = gradients_of(net, select_weights(net, sparsity=0.3), block=block)
+        assert gradients.row_independent == independent
+        monkeypatch.setattr(NetworkGradients, "rows", rows)
+        for place in range(0, len(X), block):
+            gradients.block_sum(X[place : place + block], y[place : place + block])
+        monkeypatch.undo()
+        assert set(seen) == {block}
+        seen.clear()
+
+
+def test_a_record_moves_a_sum_by_the_radius_at_most(net, images):
+    X, y = images[0][:BLOCK], images[1][:BLOCK]
+    gradients = gradients_of(net, select_weights(net, sparsity=0.3), clip=0.05)
+    # All are clipped, so the longest change nearly is the radius.
+    assert 0.99 * RADIUS**2 < largest_change(gradients, X, y) <= RADIUS**2 == gradients.squared_norm
+
+
+def test_they_are_accounted_under_add_remove_alone(net):
+    gradients = gradients_of(net, select_weights(net, ("head",)))
+    assert gradients.squared_reach(ADD_REMOVE) == RADIUS**2
+    assert gradients.mechanism(GaussianDP(1.0), 1, ADD_REMOVE).squared_sensitivity == RADIUS**2
+    with pytest.raises(ParameterError, match="add-remove"):
+        gradients.mechanism(GaussianDP(1.0), 1, REPLACE_ONE)
+
+
+def per_layer(original, torch):
+    """Plant clipping of each parameter by itself."""
+
+    def integers(self, x, y):
+        rows = self.rows(x, y)
+        scale = [RADIUS * 0.999 / part.norm(dim=1).clamp(min=self._clip)[:, None] for part in rows]
+        return [(part * s).trunc().int() for part, s in zip(rows, scale, strict=True)]
+
+    return integers
+
+
+def after_coupling(original, torch):
+    """Plant clipping after the mean of the block was taken off, by which records depend on each other."""
+
+    def integers(self, x, y):
+        return [part - part.sum(0) // 2 for part in original(self, x, y)]
+
+    return integers
+
+
+def unclipped(original, torch):
+    def integers(self, x, y):
+        return [(part * RADIUS / self._clip).int() for part in self.rows(x, y)]
+
+    return integers
+
+
+@pytest.mark.parametrize("fault", [per_layer, after_coupling, unclipped])
+def test_planted_faults_move_it_further(torch, net, images, fault, monkeypatch):
+    X, y = images[0][:BLOCK], images[1][:BLOCK]
+    gradients = gradients_of(net, select_weights(net, sparsity=0.3), clip=0.05)
+    monkeypatch.setattr(NetworkGradients, "integers", fault(NetworkGradients.integers, torch))
+    assert largest_change(gradients, X, y) > 1.1 * RADIUS**2
+
+
+def test_a_module_that_mixes_records_gets_each_alone(torch):
+    """Under vmap it sees a batch of one, which is all that privacy asks."""
+
+    class Centred(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + x.mean(0).sum()
+
+    module = torch.nn.Sequential(Centred(4, 3))
+    gradients = gradients_of(module, dict.fromkeys(["0.weight", "0.bias"]), shape=(4,))
+    x, y = torch.randn(BLOCK, 4), torch.zeros(BLOCK, dtype=torch.int64)
+    first = gradients.integers(x, y)
+    x[1:] = 100.0
+    assert all((one[0] == other[0]).all() for one, other in zip(first, gradients.integers(x, y), strict=True))
+
+
+# Refusals.
+
+
+def trainer(module, names=("head.weight",)):
+    return Trainer(module, dict.fromkeys(names), GaussianDP(1.0), steps=1, batch_size=4)
+
+
+def headed(torch, *layers, width=4):
+    return torch.nn.Sequential(*layers).append(torch.nn.Linear(width, 3)), f"{len(layers)}.weight"
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (lambda nn: nn.BatchNorm1d(4), "running statistics.*to_group_norm"),
+        (lambda nn: nn.BatchNorm1d(4, track_running_stats=False).eval(), "statistics of the batch.*to_group_norm"),
+        (lambda nn: nn.InstanceNorm1d(4, track_running_stats=True), "running statistics"),
+        (lambda nn: nn.Dropout(0.1), "drops at random"),
+    ],
+)
+def test_layers_by_which_records_touch_are_refused(torch, layer, message):
+    module, head = headed(torch, layer(torch.nn))
+    with pytest.raises(ParameterError, match=message):
+        trainer(module, [head]).plan((4,))
+
+
+def test_frozen_statistics_and_dropout_that_is_off_are_not(torch):
+    nn = torch.nn
+    module, head = headed(torch, nn.BatchNorm1d(4).eval(), nn.Dropout(0.1).eval(), nn.Dropout(0.0))
+    gradients = trainer(module, [head]).plan((4,)).gradients
+    assert (gradients.size, gradients.n_outputs) == (12, 3)
+
+
+def test_tied_weights_are_refused(torch):
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    module[1].weight = module[0].weight
+    with pytest.raises(ParameterError, match="share their weights"):
+        trainer(module, ["0.weight"]).plan((4,))
+    module[1].weight = torch.nn.Parameter(module[0].weight.data[:])  # two parameters on the same memory
+    with pytest.raises(ParameterError, match="share their weights"):
+        trainer(module, ["1.weight"]).plan((4,))
+    trainer(module, ["0.bias"]).plan((4,))
+
+
+def odd(torch, forward, **buffers):
+    class Odd(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = torch.nn.Linear(4, 3)
+            for name, value in buffers.items():
+                self.register_buffer(name, value)
+
+        def forward(self, x):
+            return forward(self, x)
+
+    return Odd()
+
+
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        (lambda self, x: self.head(x) * (1 + self.head.weight.sum()), "outside its layer"),
+        (lambda self, x: self.head(x) * 1.0 + 0 * self.head.weight.mean(), None),
+        (lambda self, x: x[:, :3], "takes no part"),
+        (lambda self, x: self.head(input=x), "must take one tensor"),
+    ],
+)
+def test_weights_that_are_not_those_of_a_layer_call_are_refused(torch, forward, message):
+    module = odd(torch, forward)
+    if message is None:
+        assert trainer(module).plan((4,)).gradients.size == 12
+        return
+    with pytest.raises(ParameterError, match=message):
+        trainer(module).plan((4,))
+
+
+def test_a_network_that_remembers_or_draws_is_refused(torch):
+    def remember(self, x):
+        self.seen = self.seen + 1
+        return self.head(x)
+
+    with pytest.raises(ParameterError, match="remembers"):
+        trainer(odd(torch, remember, seen=torch.zeros(()))).plan((4,))
+    with pytest.raises(ParameterError, match="random"):
+        trainer(odd(torch, lambda self, x: self.head(torch.nn.functional.dropout(x)))).plan((4,))
+    for draw in (random.random, np.random.rand):
+        with pytest.raises(ParameterError, match="random"):
+            trainer(odd(torch, lambda self, x, draw=draw: self.head(x) * (draw() + 1))).plan((4,))
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[torch\]'"):
+        select_weights(object())

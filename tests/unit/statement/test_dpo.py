@@ -1,0 +1,150 @@
+"""One page for a data protection officer: another rendering of the statement, whose sentences are in one template."""
+
+import subprocess
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+import dppl
+from browsing import chromium
+from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicData, SoftmaxPrototypes
+from dppl.continual import ContinualPrototypes
+from dppl.errors import ParameterError
+from dppl.kernel.privacy.budgets import rounded_up
+from dppl.statement import Report, make_report
+from loops import loop
+from unit.statement.contents import NAMES, everything, fitted
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(40, 6)), np.array(list("abc"))[RNG.integers(0, 3, 40)]
+BUDGET = ApproxDP(1.0, 1e-6)
+TEMPLATE = files("dppl.statement") / "templates" / "dpo.jinja"
+
+
+def stream():
+    model = ContinualPrototypes(BUDGET, list("abc"), tasks="overlapping")
+    return model.partial_fit(X, Y).partial_fit(X, Y)
+
+
+# What a page says of each kind of model and of no other.
+KINDS = {
+    "of records": (
+        lambda: SoftmaxPrototypes(BUDGET, list("abc")).fit(X, Y),
+        "A person with several records is protected",
+    ),
+    "of persons": (
+        lambda: SoftmaxPrototypes(BUDGET, list("abc")).fit(X, Y, groups=np.arange(40) // 3),
+        "Each person, with all of their records.",
+    ),
+    "replaced": (
+        lambda: MeanPrototypes(BUDGET, list("abc"), adjacency="replace-one").fit(X, Y),
+        "The number of records is treated as public.",
+    ),
+    "a stream": (stream, "for the models after each of 2 tasks together"),
+    "seeded": (
+        lambda: MeanPrototypes(BUDGET, list("abc"), random_state=0).fit(X, Y),
+        "Not for release: the noise came",
+    ),
+    "of examples alone": (
+        lambda: SoftmaxPrototypes(
+            GaussianDP(0), list("abc"), public=PublicData(examples=RNG.normal(size=(3, 6)), example_classes=list("abc"))
+        ).fit(X, Y),
+        "Nothing was released from private records",
+    ),
+    "of several labels": (
+        lambda: dppl.prototypes.MultiLabelPrototypes(BUDGET, list("abc"), max_labels=2).fit(X, [[y] for y in Y]),
+        "any of 3 labels; where labels of a record are counted, at most 2 are",
+    ),
+}
+
+
+def plain(text):
+    return " ".join(text.split())
+
+
+def test_every_kind_of_model_has_a_page_of_its_own_words():
+    pages = {name: plain(fit().report().markdown(for_="dpo")) for name, (fit, _) in KINDS.items()}
+    for name, (_, sentence) in KINDS.items():
+        usual = name in ("of records", "of several labels")
+        assert sentence in pages[name], name
+        others = [other for other, page in pages.items() if sentence in page and other != name]
+        assert usual or not others, (name, others)
+    for page in pages.values():
+        assert "{" not in page
+        for heading in ("Purpose", "Whom it protects", "Who could see what", "What risk remains", "Terms of the GDPR"):
+            assert f"## {heading} " in page
+
+
+def test_a_trained_network_has_one_too(tmp_path):
+    report = everything(NAMES).dict()
+    report["model"] |= {"network": True, "item": "image"}
+    page = plain(Report(report).markdown(for_="dpo"))
+    assert "The model gives an image one of 10 classes" in page
+    assert "which trains some weights of a public network" in page
+
+
+def test_the_figures_are_those_of_the_guarantee():
+    model = SoftmaxPrototypes(BUDGET, list("abc")).fit(X, Y)
+    page = plain(model.report(purpose="Sort referrals.").markdown(for_="dpo"))
+    guarantee = model.guarantee_
+    assert (
+        f"epsilon = {rounded_up(guarantee.epsilon(1e-6), 4)} at delta = 1e-6 (mu = {rounded_up(guarantee.mu, 4)})"
+        in page
+    )
+    assert f"in at most {np.ceil(1e4 * guarantee.best_guess()) / 100:g} % of cases" in page
+    assert "## Purpose Sort referrals." in page
+    for item in (*guarantee.not_covered, *guarantee.assumptions, *guarantee.public_inputs):
+        assert item in page
+    assert "To be filled in by the controller: ..." in plain(model.report().markdown(for_="dpo"))
+
+
+@loop("text", ["<script>alert(1)</script>", "{{ 7 * 7 }}", "a\x1b[31mb", '**bold** & "q"'])
+def test_foreign_text_is_text(text):
+    report = fitted(["a", "b"]).report(by=text, purpose=text)
+    page, markdown = report.html(for_="dpo"), report.markdown(for_="dpo")
+    assert "<script>" not in page
+    assert "49" not in page.partition("SHA-256")[0]
+    assert not {"\x1b", "\x07"} & set(markdown)
+
+
+def test_the_account_is_on_the_page(tmp_path):
+    ledger = dppl.Ledger(tmp_path / "ledger.db", "wards", ApproxDP(2.0, 1e-6))
+    model = MeanPrototypes(BUDGET, list("abc")).fit(X, Y, ledger=ledger)
+    assert "Charged as: wards, release 1." in plain(model.report().markdown(for_="dpo"))
+    model.save(tmp_path / "m.safetensors")
+    page = plain(make_report(tmp_path / "m.safetensors", ledger=ledger).markdown(for_="dpo"))
+    assert "wards: epsilon 1" in page
+
+
+def test_a_translation_is_a_copy_of_the_template(tmp_path):
+    translated = (
+        TEMPLATE.read_text(encoding="utf-8").replace('"Purpose"', '"Zweck"').replace('form.page("en"', 'form.page("de"')
+    )
+    (tmp_path / "dsb.jinja").write_text(translated, encoding="utf-8")
+    page = fitted(["a", "b"]).report().html(for_=tmp_path / "dsb.jinja")
+    assert "<h2>Zweck</h2>" in page
+    assert '<html lang="de">' in page
+    with pytest.raises(ParameterError, match="must be 'dpo' or the file of a translated template"):
+        fitted(["a", "b"]).report().html(for_="nobody")
+
+
+@pytest.mark.skipif(chromium() is None, reason="there is no Chromium")
+@loop("which", ["of persons", "of several labels"])
+def test_the_page_prints_on_one_sheet(which, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    page, printed = folder / "page.html", folder / "page.pdf"
+    report = KINDS[which][0]().report(by="Ward 7, City Hospital", purpose="Sort letters by the diagnoses they name.")
+    page.write_text(report.html(for_="dpo"), encoding="utf-8")
+    command = [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
+    subprocess.run([*command, f"--print-to-pdf={printed}", page.as_uri()], check=True, capture_output=True, timeout=120)
+    assert printed.read_bytes().count(b"/Type /Page\n") == 1
+
+
+def test_a_page_claims_nothing_that_a_seed_or_no_release_makes_wrong():
+    usual, seeded, public = (
+        plain(KINDS[name][0]().report().markdown(for_="dpo")) for name in ("of records", "seeded", "of examples alone")
+    )
+    assert ("against every attack" in usual, "are results with noise" in usual) == (True, True)
+    assert ("against every attack" in seeded, "who cannot guess the seed" in seeded) == (False, True)
+    assert "results with noise" not in public
