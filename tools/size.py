@@ -16,7 +16,7 @@ BUDGET = {
     "export": 632,
     "finetune": 1751,
     "io": 3763,
-    "kernel": 6962,
+    "kernel": 6963,
     "lab": 4564,
     "planning": 459,
     "prototypes": 1341,

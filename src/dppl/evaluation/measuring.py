@@ -483,9 +483,9 @@ def _said_of_labels(noisy: _Tables, classes: list[Any], confidence: float, max_l
     table, v = noisy.tables["labels"], noisy.variances["labels"]
     found, missed, false = table
     total_found, total_missed, total_false = table.sum(axis=1)
-    # What a record adds to several cells is not independent: as if it came so many times as it has cells in the mean,
-    # and twice that, since records differ in it. Simulated, not proven.
-    design = 2 * float(np.clip(table.sum() / max(right + other, 1.0), 1, 2 * max_labels))
+    # A record adds to m cells at most, and the square of their sum is at most m times the sum of their squares (Cauchy
+    # and Schwarz). So m times the variance of independent cells is enough, however they depend on each other.
+    design = float(min(2 * max_labels, len(classes)))
     v_all = len(classes) * v
     precision, recall = (
         estimate(intervals.ratio(total_found, wrong, v_all, v_all, z, design)) for wrong in (total_false, total_missed)

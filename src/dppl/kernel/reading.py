@@ -141,7 +141,8 @@ def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> N
         )
         labels = labels[:, 0]
     if labels.ndim != 1:
-        raise InputError(f"{one_each}, shape (n_records,); got {labels.ndim} dimensions.")
+        several = "" if names[1] == "groups" else " Several labels a record are for the method 'multilabel'."
+        raise InputError(f"{one_each}, shape (n_records,); got {labels.ndim} dimensions.{several}")
     if len(labels) != rows.shape[0]:
         raise InputError(f"{names[0]} and {names[1]} must have the same number of rows; their numbers differ.")
     return labels
