@@ -164,7 +164,7 @@ def recognised(path: Path) -> str:
         if not kind:
             raise InputError(
                 f"must say what {path} is, unless it ends in {', '.join(_SUFFIXES)}, or is an image or a folder; "
-                "a database is asked with --sql.",
+                "a database needs a query (sql).",
                 parameter="kind",
             )
         return kind

@@ -13,7 +13,7 @@ import dppl
 from dppl import GaussianDP, PrivateSearch
 from dppl.encoders import load_encoder
 from dppl.errors import InputError, ParameterError
-from dppl.export import to_onnx
+from dppl.export.scorer import scorer_of
 from dppl.serve import open_model
 from dppl.training import PrivateClassifier
 
@@ -158,7 +158,7 @@ def test_an_estimator_takes_what_scikit_learn_takes(notes):
     one = dppl.evaluate(models[0], new, truth.astype(int), GaussianDP(1e4), random_state=0)
     assert one.labels.max_labels == 3
     with pytest.raises(InputError, match="several labels"):
-        to_onnx(models[0])
+        scorer_of(models[0])
     single = PrivateClassifier("letters", GaussianDP(1), LABELS).fit(texts, [LABELS[0]] * 400)
     with pytest.raises(ParameterError, match="multilabel"):
         single.predict_labels(new)
