@@ -15,7 +15,7 @@ BUDGET = {
     "evaluation": 2316,
     "export": 632,
     "finetune": 1751,
-    "io": 3763,
+    "io": 3764,
     "kernel": 6963,
     "lab": 4564,
     "planning": 459,

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -255,12 +256,12 @@ def _show_odd_cells(connection: Any, driver: str) -> None:
     if driver.startswith("sqlite"):
         connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
     if driver == "postgresql+psycopg":
-        import psycopg
+        psycopg: Any = import_module("psycopg")
 
-        def loader_of(kind: str) -> type[psycopg.adapt.Loader]:
+        def loader_of(kind: str) -> type[Any]:
             own = connection.adapters.get_loader(connection.adapters.types[kind].oid, psycopg.pq.Format.TEXT)
 
-            class Shown(psycopg.adapt.Loader):
+            class Shown(psycopg.adapt.Loader):  # type: ignore[misc]
                 def load(self, data: Any) -> Any:
                     try:
                         return own(self.oid, self.connection).load(data)
