@@ -27,7 +27,7 @@ def check(folder: Path) -> None:
     wanted = {
         path.relative_to(package).as_posix()
         for path in (package / "dppl").rglob("*")
-        if path.is_file() and path.suffix in (".py", ".pyi", ".typed", ".yaml", ".html", ".md", ".css")
+        if path.is_file() and path.suffix in (".py", ".pyi", ".typed", ".yaml", ".html", ".md", ".css", ".jinja")
     }
     found = {name for name in names if ".dist-info/" not in name}
     assert found == wanted, f"the wheel differs from src: {sorted(found ^ wanted)}"
