@@ -24,7 +24,7 @@ from dppl.errors import MeasurementError
 from dppl.kernel import persons, reading
 from dppl.kernel.mechanisms import ExponentialMechanism, Randomness
 from dppl.kernel.privacy import Budget
-from dppl.kernel.queries import STEPS, OwnAnswer, Query, on_grid, shaped
+from dppl.kernel.queries import STEPS, OwnAnswer, Query, first_labels, on_grid, shaped
 from dppl.kernel.reading import Codes
 
 __all__ = ["CONFIDENCES", "SCORE_EDGES", "TEMPERATURES", "Guesses", "Outcomes", "SeveralOutcomes"]
@@ -405,7 +405,7 @@ class LabelOutcomes(OutcomeQuery):
         for start in range(0, len(held.weights), step):
             few = slice(start, start + step)
             truth, weights = held.truth[few], held.weights[few]
-            true, said = (_first(sets[few], self.max_labels) for sets in (held.truth, held.predicted))
+            true, said = (first_labels(sets[few], self.max_labels) for sets in (held.truth, held.predicted))
             total += [weights @ cells for cells in (true & said, true & ~said, said & ~truth)]
         return total
 
@@ -471,11 +471,6 @@ class MostHits(OwnAnswer):
 def counted(cells: NDArray[np.integer[Any]], weights: Int64, n_cells: int) -> Int64:
     """Add weights by cell; integers below 2⁵³ are exact in any order."""
     return np.bincount(cells, weights.astype(np.float64), n_cells).astype(np.int64)
-
-
-def _first(sets: NDArray[np.bool_], most: int) -> NDArray[np.bool_]:
-    """Return the first labels of each record, in the order of the classes, so many at most."""
-    return sets & (np.cumsum(sets, axis=1) <= most)
 
 
 def _hits_and_misses(held: Outcomes, cells: NDArray[np.integer[Any]], weights: Int64, n_cells: int) -> Int64:

@@ -246,7 +246,7 @@ class LabelCounts(Query):
     def exact(self, held: HeldRecords) -> Int64:
         """Return them, shape (n_classes,)."""
         assert held.label_sets is not None
-        kept = held.label_sets & (np.cumsum(held.label_sets, axis=1, dtype=np.int32) <= self.max_labels)
+        kept = first_labels(held.label_sets, self.max_labels)
         return np.asarray(shares(held, np.array([STEPS])) @ kept, np.int64)
 
 
@@ -571,6 +571,11 @@ class CoinPressMeans(RowQuery, OwnAnswer):
         rows = np.concatenate([np.empty((0, self.lattice.dim), np.int8), *blocks])
         parts = (rows[records.codes == code] for code in range(self.n_classes))
         return np.stack([mechanism.release(part, self.lattice, source) for part in parts])
+
+
+def first_labels(sets: NDArray[np.bool_], most: int) -> NDArray[np.bool_]:
+    """Return the first labels of each record, in the order of the classes, so many at most."""
+    return sets & (np.cumsum(sets, axis=1, dtype=np.int32) <= most)
 
 
 def shares(held: HeldRecords, weights: Int64) -> Int64:

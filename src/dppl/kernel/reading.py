@@ -227,11 +227,6 @@ def _positions(y: NDArray[Any], classes: NDArray[Any]) -> dict[Hashable, int]:
     return {_key(label): code for code, label in enumerate(classes.tolist())}
 
 
-def _unknown_label(classes: NDArray[Any], instead: str) -> str:
-    hint = f"`dppl check` shows its owner which. Add it to the list, or {instead} with unknown_labels='ignore'"
-    return f"every label must be one of the {len(classes)} classes; at least one is not. {hint}."
-
-
 @dataclass(frozen=True, slots=True)
 class SeveralLabels:
     """How labels are given where a record may have several, or none.
@@ -291,7 +286,9 @@ class SeveralLabels:
 def refuse_unknown_labels(known: NDArray[np.bool_], classes: NDArray[Any], several: SeveralLabels | None) -> None:
     """Stop at a label outside the list of classes."""
     if not known.all():
-        raise UnknownLabelError(_unknown_label(classes, "skip such records" if several is None else "drop such labels"))
+        instead = "skip such records" if several is None else "drop such labels"
+        hint = f"`dppl check` shows its owner which. Add it to the list, or {instead} with unknown_labels='ignore'"
+        raise UnknownLabelError(f"every label must be one of the {len(classes)} classes; at least one is not. {hint}.")
 
 
 def codes_of_records(
@@ -317,13 +314,21 @@ def codes_of_records(
     return codes if allowed is None else within_task(codes, allowed, unknown_labels)
 
 
-def sets_of_records(
-    rows: RowSource, y: NDArray[Any], classes: NDArray[Any], unknown_labels: str, several: SeveralLabels
-) -> tuple[Codes, NDArray[np.bool_]]:
-    """Return codes of 0, or -1 where the row cannot be used, and the label sets of private records.
+def read_labels(
+    rows: RowSource,
+    y: NDArray[Any],
+    classes: NDArray[Any],
+    unknown_labels: str,
+    adjacency: str,
+    allowed: Codes | None,
+    several: SeveralLabels | None,
+) -> tuple[Codes, NDArray[np.bool_] | None]:
+    """Return `codes_of_records`; where a record may have several labels, codes of 0 or -1, and the label sets.
 
     A record without any label counts. With ``"ignore"`` a label outside the list is dropped, and its record stays.
     """
+    if several is None:
+        return codes_of_records(rows, y, classes, unknown_labels, adjacency, allowed), None
     _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
     usable = usable_rows(rows)
     sets = np.zeros((len(y), len(classes)), bool)

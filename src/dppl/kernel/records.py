@@ -199,19 +199,14 @@ class PartReader:
             _CACHE.clear()
         held = _CACHE.get((self.fit, place))
         if held is None:
+            rules = self.classes, self.unknown_labels, self.adjacency, self.allowed, self.several
             rows, codes, sets = [], [], []
             for part in parts:
                 few, labels = reading.checked_inputs(*part.read(), self.several)
-                if self.several is None:
-                    rules = self.classes, self.unknown_labels, self.adjacency, self.allowed
-                    codes.append(reading.codes_of_records(few, labels, *rules))
-                else:
-                    counted, known = reading.sets_of_records(
-                        few, labels, self.classes, self.unknown_labels, self.several
-                    )
-                    codes.append(counted)
-                    sets.append(known)
+                counted, known = reading.read_labels(few, labels, *rules)
                 rows.append(few)
+                codes.append(counted)
+                sets += [] if known is None else [known]
             held = HeldRecords(
                 rows[0] if len(rows) == 1 else _Chain(rows),
                 np.concatenate(codes),
@@ -306,11 +301,9 @@ class PrivateTable:
         stream: Any = None,
     ) -> HeldRecords:
         """Read rows, labels and ids: from here on values are private, and only queries see them."""
-        rows, whole, sets = self.rows, None, None
-        if self.several is None:
-            codes = reading.codes_of_records(rows, self.labels, classes, unknown_labels, adjacency, allowed)
-        else:
-            codes, sets = reading.sets_of_records(rows, self.labels, classes, unknown_labels, self.several)
+        rows, whole = self.rows, None
+        rules = classes, unknown_labels, adjacency, allowed, self.several
+        codes, sets = reading.read_labels(rows, self.labels, *rules)
         if self.ids is not None:
             numbers = persons.person_codes(self.ids)
             if whole_persons:

@@ -187,8 +187,8 @@ class PrivateClassifier(ReleasedClassifier):
         for texts in self.descriptions.values() if isinstance(self.descriptions, Mapping) else ():
             refuse_private_as_public(X, texts, "descriptions")
         if not model.budget.is_zero:
-            items, classes = Items(X, encoder.modality, "X", labels), np.asarray(model.classes)
-            workflow.check_records(items, encoder, classes, self.unknown_labels, model.several)
+            items, classes = Items(X, encoder.modality, "X"), np.asarray(model.classes)
+            workflow.check_records(items, encoder, classes, self.unknown_labels, model.several, labels)
 
         # Public data and the account come before the private items, which take most of the time.
         example_rows = public_rows = None

@@ -29,16 +29,15 @@ class Items(Source):
 
     label_type = None
 
-    def __init__(self, items: Any, modality: str, name: str, labels: Any = None) -> None:
+    def __init__(self, items: Any, modality: str, name: str) -> None:
         check_items(modality, items, name)
-        self.items, self.labels = items, labels
+        self.items = items
         self.modality = modality
         self.parameters = {"kind": "items"}
 
     def __iter__(self) -> Iterator[Record]:
         for place, item in enumerate(self.items):
-            label = None if self.labels is None else self.labels[place]
-            yield Record(str(place), f"item {place}", label, partial(_load, item, self.modality), None)
+            yield Record(str(place), f"item {place}", None, partial(_load, item, self.modality), None)
 
 
 def embed_items(encoder: Encoder, items: Any, name: str, *, rows: Rows = "float32") -> EmbeddingTable:

@@ -143,17 +143,20 @@ def check_records(
     classes: NDArray[Any],
     unknown_labels: str,
     several: SeveralLabels | None = None,
+    y: NDArray[Any] | None = None,
 ) -> None:
-    """Stop over what cannot be used before anything is embedded or charged, as a fit would stop over it."""
+    """Stop over what cannot be used before anything is embedded or charged, as a fit would stop over it.
+
+    Labels are those of the records, or `y`, whose form is of all of them: no record decides how others are read.
+    """
     if unknown_labels == "ignore":
         return
     strict = unknown_labels == "strict"
     records, n, used = iter(source), 0, 0
     with quiet():
         while window := list(islice(records, _CHECKED)):
-            labels = np.array([*(record.label for record in window), None], object)[:-1]
-            if isinstance(labels[0], np.ndarray):  # rows of an indicator matrix
-                labels = np.stack(labels.tolist())
+            each = np.fromiter((record.label for record in window), object, len(window))
+            labels = each if y is None else y[n : n + len(window)]
             known = are_known(labels, classes, several)
             usable = np.ones(len(window), bool)
             # Only these need be read: a record that cannot be used does not stop a fit by its label.

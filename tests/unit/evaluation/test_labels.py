@@ -102,7 +102,7 @@ def test_no_order_of_the_records_of_persons_shows(query):
 
 
 def count_all_labels(patch):
-    patch.setattr(outcomes, "_first", lambda labels, most: labels)
+    patch.setattr(outcomes, "first_labels", lambda labels, most: labels)
 
 
 def count_each_record(patch):
@@ -246,7 +246,8 @@ def test_a_model_of_several_labels_is_known_by_an_attribute():
         "guarantee": 0, "together": 0, "model_sha256": 0}  # fmt: skip
     assert one.labels.max_labels == 3
     assert "whole numbers" in " ".join(one.guarantee.assumptions)
-    assert one.together is not None
+    # The same records twice: squares of mu add up.
+    assert one.together.mu == pytest.approx(np.hypot(1, one.guarantee.mu))
     foreign = OneVsRestClassifier(LogisticRegression()).fit(X, truth.astype(int))
     found = dppl.evaluate(foreign, X, truth.astype(int), GaussianDP(5000.0), random_state=0)
     assert found.accuracy.value == pytest.approx(foreign.score(X, truth), abs=0.01)
