@@ -147,7 +147,7 @@ def check_records(
 ) -> None:
     """Stop over what cannot be used before anything is embedded or charged, as a fit would stop over it.
 
-    Labels are those of the records, or `y`, whose form is of all of them: no record decides how others are read.
+    Each record has its label, or `y` holds all labels in one form: no record decides how others are read.
     """
     if unknown_labels == "ignore":
         return
