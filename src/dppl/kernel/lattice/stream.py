@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +17,9 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from threading import BoundedSemaphore, Lock
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
@@ -50,6 +53,9 @@ BLOCK_ROWS = 4096
 _TAKE_ROWS = 8192
 # Lattice rows of a table that are kept, a byte a number.
 _CACHE_BYTES = 1 << 30
+# Numbers that a process maps before numba is imported, which takes more than a second: then they took NumPy as long.
+_WORTH_NUMBA = 1 << 28
+_numbers = 0
 _NUMPY_FLOATS = ("torch.float16", "torch.float32", "torch.float64")
 
 RowSource: TypeAlias = NDArray[Any] | RowTable
@@ -251,6 +257,27 @@ def in_order(compute: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
     finally:
         if torch is not None:
             torch.set_num_threads(before)
+
+
+def compiled_kernels(numbers: int) -> ModuleType | None:
+    """Return `dppl.kernel.lattice.compiled`, or None where numba is missing or has not yet paid off for a process.
+
+    `numbers` is how many numbers come next, times how often NumPy would go over them compared with a plain map.
+    """
+    global _numbers
+    _numbers += numbers
+    return _import_compiled() if _numbers >= _WORTH_NUMBA else None
+
+
+@cache
+def _import_compiled() -> ModuleType | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = import_module("dppl.kernel.lattice.compiled")
+    except Exception:  # a missing, damaged or too old numba: there is another way
+        return None
+    return None if module.config.DISABLE_JIT else module
 
 
 def cut(blocks: Iterable[NDArray[Any]], rows: int | None = None) -> Iterator[tuple[int, NDArray[Any]]]:
