@@ -1,15 +1,18 @@
-"""How fast `dppl serve` answers, beside calling `predict` in a loop, and whether its memory grows.
+"""How fast `dppl serve` answers one connection and several, beside `predict` in a loop, and whether its memory grows.
 
-    python benchmarks/serve.py [MODEL --texts FILE] [--seconds 60] [--clients 8] [--items 1]
+    python benchmarks/serve.py [MODEL --texts FILE] [--seconds 60] [--rounds 5] [--clients 8] [--items 1] [--pin]
 
 Serves a model of the sample's embeddings, or a model of texts with a line of FILE an item, as a process of its own.
-This process then sends requests on as many connections as there are clients, each as soon as the last was answered.
-Prints requests per second and latencies as ratios to `predict` in a loop on the same items in this process, before and
-after, and the server's resident memory after a tenth of the time and at the end.
+This process calls `predict` on one request's items at a time, then asks on one connection, then on as many as there are
+clients, each as soon as the last answer came, and all of it once a round. With `--pin` the service has the first
+processor and this process the last. Prints medians over the rounds: requests a second, CPU time of the process that
+predicts, and latencies, also as ratios to one call of `predict`; the time of the first request; and the server's
+resident memory after the first round and at the end.
 """
 
 import argparse
 import http.client
+import itertools
 import json
 import os
 import subprocess
@@ -17,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -33,24 +37,51 @@ def main():
     parser.add_argument("model", nargs="?", type=Path)
     parser.add_argument("--texts", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--items", type=int, default=1)
+    parser.add_argument("--pin", action="store_true")
     options = parser.parse_args()
+    processors = sorted(os.sched_getaffinity(0))
+    if options.pin:
+        os.sched_setaffinity(0, processors[-1:])
     with tempfile.TemporaryDirectory() as folder:
         path, kind, items = subject(options, Path(folder))
         groups = [items[start : start + options.items] for start in range(0, len(items), options.items)]
-        once = looped(path, kind, groups, max(2.0, options.seconds / 10))
-        alone = measured(path, kind, groups, 1, max(2.0, options.seconds / 10))
-        many = measured(path, kind, groups, options.clients, options.seconds)
-        again = looped(path, kind, groups, max(2.0, options.seconds / 10))
-    loop = np.sort(np.concatenate([once, again]))
-    print(f"predict in a loop: {1e3 * np.median(loop):.3f} ms (median) for {options.items} {kind}")
-    for clients, (seconds, latencies, _) in ((1, alone), (options.clients, many)):
-        ratios = " ".join(f"p{p} {np.percentile(latencies, p) / np.median(loop):.2f}" for p in PERCENTILES)
-        rate = len(latencies) / seconds * loop.mean()
-        print(f"{clients} clients: {len(latencies)} requests, throughput {rate:.2f} of the loop's; latencies {ratios}")
-    early, late = many[2]
-    print(f"memory: {early / 2**20:.1f} MiB after a tenth, {late / 2**20:.1f} MiB at the end ({late / early:.3f})")
+        predict, asked_of_it = looped(path, kind, groups)
+        with served(path, processors[:1] if options.pin else processors) as server:
+            compared(server, predict, asked_of_it, [json.dumps({kind: group}) for group in groups], options)
+
+
+def compared(server, predict, groups, bodies, options):
+    """Call, ask on one connection and on several, in turns, and print what took how long."""
+    port = int(server.stdout.readline().rpartition(":")[2])
+    (first,) = asked(port, bodies, 1, 0)
+    ways = {
+        "predict in a loop": (time.process_time, lambda seconds: called(predict, groups, seconds)),
+        "1 connection": (lambda: cpu(server), lambda seconds: asked(port, bodies, 1, seconds)),
+        f"{options.clients} connections": (
+            lambda: cpu(server),
+            lambda seconds: asked(port, bodies, options.clients, seconds),
+        ),
+    }
+    found, sizes = {name: [] for name in ways}, []
+    seconds = options.seconds / options.rounds / len(ways)
+    for _ in range(options.rounds):
+        for name, (used, way) in ways.items():
+            start, before = time.perf_counter(), used()
+            latencies = way(seconds)
+            rate = len(latencies) / (time.perf_counter() - start)
+            each = 1e3 * (used() - before) / len(latencies)
+            found[name].append([rate, each, *(1e3 * np.percentile(latencies, PERCENTILES))])
+        sizes.append(memory(server))
+    loop, _, call, *_ = np.median(found["predict in a loop"], axis=0)
+    for name, rounds in found.items():
+        rate, each, *latencies = np.median(rounds, axis=0)
+        told = ", ".join(f"p{p} {ms:.2f} ms ({ms / call:.2f})" for p, ms in zip(PERCENTILES, latencies, strict=True))
+        print(f"{name}: {rate:.1f} a second ({rate / loop:.2f} of the loop's), {each:.2f} CPU ms each; {told}")
+    print(f"first request: {1e3 * first:.1f} ms")
+    print(f"memory: {sizes[0] / 2**20:.1f} MiB, {sizes[-1] / 2**20:.1f} MiB at the end ({sizes[-1] / sizes[0]:.3f})")
 
 
 def subject(options, folder):
@@ -63,33 +94,32 @@ def subject(options, folder):
     return folder / "digits.safetensors", "embeddings", np.asarray(sample.X_test, float).tolist()
 
 
-def looped(path, kind, groups, seconds):
-    """Return the time that each call of `predict` takes."""
+def looped(path, kind, groups):
+    """Return `predict` and the items of its calls."""
     if kind == "texts":
-        predict = dppl.PrivateClassifier.load(path).predict
-    else:
-        predict, groups = dppl.load(path).predict, [np.array(group) for group in groups]
-    predict(groups[0])
-    found, end, place = [], time.perf_counter() + seconds, 0
-    while (start := time.perf_counter()) < end:
-        predict(groups[place % len(groups)])
+        return dppl.PrivateClassifier.load(path).predict, groups
+    return dppl.load(path).predict, [np.array(group) for group in groups]
+
+
+def called(predict, groups, seconds):
+    """Return the time that each call of `predict` takes."""
+    found, end = [], time.perf_counter() + seconds
+    for group in itertools.cycle(groups):
+        start = time.perf_counter()
+        predict(group)
         found.append(time.perf_counter() - start)
-        place += 1
-    return np.array(found)
+        if time.perf_counter() > end:
+            return np.array(found)
 
 
-def measured(path, kind, groups, clients, seconds):
-    """Serve, ask, and return the time it took, latencies, and memory early and late."""
+@contextmanager
+def served(path, processors):
+    """Serve on some processors while the block runs."""
     command = [sys.executable, "-m", "dppl", "serve", str(path), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+    pinned = ["taskset", "-c", ",".join(map(str, processors))] if len(processors) == 1 else []
+    with subprocess.Popen([*pinned, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
-            port = int(server.stdout.readline().rpartition(":")[2])
-            bodies = [json.dumps({kind: group}) for group in groups]
-            asked(port, bodies, clients, seconds / 10)
-            early = memory(server)
-            start = time.perf_counter()
-            latencies = asked(port, bodies, clients, seconds)
-            return time.perf_counter() - start, latencies, (early, memory(server))
+            yield server
         finally:
             server.terminate()
 
@@ -101,7 +131,8 @@ def asked(port, bodies, clients, seconds):
 
     def ask(number):
         connection, place = http.client.HTTPConnection("127.0.0.1", port, timeout=60), number
-        while (start := time.perf_counter()) < end:
+        while True:
+            start = time.perf_counter()
             connection.request("POST", "/predict", bodies[place % len(bodies)], {"Content-Type": "application/json"})
             answer = connection.getresponse()
             answer.read()
@@ -110,6 +141,8 @@ def asked(port, bodies, clients, seconds):
                 os._exit(1)
             found[number].append(time.perf_counter() - start)
             place += clients
+            if time.perf_counter() > end:
+                break
         connection.close()
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(clients)]
@@ -118,6 +151,12 @@ def asked(port, bodies, clients, seconds):
     for thread in threads:
         thread.join()
     return np.concatenate(found)
+
+
+def cpu(process):
+    """Return the CPU seconds of the server."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(process):

@@ -13,6 +13,7 @@ import pytest
 
 import dppl
 from dppl.cli.main import app
+from dppl.serve import listen
 from system.serve.conftest import TOKEN, Client, served
 
 
@@ -128,3 +129,11 @@ def test_without_an_encoder_embeddings_alone(animals):
         assert client.post(texts="abc").json()["error"] == "other_kind"
         row = dppl.PrivateClassifier.load(animals).encoder.encode(["abcabc"])[0]
         assert client.post(embeddings=np.asarray(row).tolist()).json()["predictions"][0]["label"] == "cat"
+
+
+def test_no_part_of_an_answer_waits_for_the_client_to_confirm_another():
+    """Or the body waits 40 ms behind the headers, at every request of a connection but the first few."""
+    with listen("127.0.0.1", 0, has_token=False) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
