@@ -40,6 +40,11 @@ def test_selections_for_several_rows_stay_within_the_budget(budget, n_rows):
     assert covers(budget, [Cost.from_dict(several.cost)])
 
 
+def test_the_entry_of_several_rows_names_how_far_a_person_moves_it():
+    release = RoundedGaussian.within(GaussianDP(1), Fraction(9)).describe("sums")
+    assert (release.sensitivity, release.for_rows(4).sensitivity) == (3, 6)
+
+
 def test_without_head_room_costs_that_are_rounded_up_leave_the_budget(monkeypatch):
     case = GaussianDP(2.050618596066995), 10, (50, 50)
     assert covers(case[0], sums_within(*case))
