@@ -58,6 +58,7 @@ def test_every_fault_names_tests_that_exist():
     assert not [(one.name, path) for one in mutate.MUTANTS for path in one.tests if not has(path, one.keyword)]
 
 
+@pytest.mark.slow
 def test_no_two_faults_are_the_same():
     for key in (lambda mutant: mutant.name, lambda mutant: (mutant.find(), mutant.number, mutant.old, mutant.new)):
         assert len({key(mutant) for mutant in mutate.MUTANTS}) == len(mutate.MUTANTS)

@@ -82,6 +82,7 @@ def test_contributing_has_no_refused_words_but_in_its_lists():
     assert faults(prose(CONTRIBUTING.partition("### Vocabulary")[0])) == []
 
 
+@pytest.mark.slow
 def test_sources_have_no_refused_words():
     files = sorted((ROOT / "src" / "dppl").rglob("*.py"))
     found = [

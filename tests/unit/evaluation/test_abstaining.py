@@ -14,7 +14,7 @@ from dppl.kernel.outcomes import CONFIDENCES
 from loops import loop
 
 N_RANGES = len(CONFIDENCES) - 1
-DRAWS, FALSE_ALARM = 300, 1e-6
+DRAWS, FALSE_ALARM = 100, 1e-6
 SHARES = np.arange(1, N_RANGES + 1) / np.arange(1, N_RANGES + 1).sum()
 
 
@@ -56,6 +56,7 @@ def without_noise(right, wrong, v, stated):
 MOST = int(binom.isf(FALSE_ALARM, DRAWS, 0.1))
 
 
+@pytest.mark.slow
 @loop("stated", [0.05, 0.3])
 @loop("noise_std", [0.0, 8.0])
 @loop("kind", ["everywhere", "falling"])

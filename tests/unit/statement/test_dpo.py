@@ -129,6 +129,7 @@ def test_a_translation_is_a_copy_of_the_template(tmp_path):
         fitted(["a", "b"]).report().html(for_="nobody")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(chromium() is None, reason="there is no Chromium")
 @loop("which", ["of persons", "of several labels"])
 def test_the_page_prints_on_one_sheet(which, tmp_path_factory):

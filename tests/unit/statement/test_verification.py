@@ -136,6 +136,7 @@ def check_every_change_is_found(path, key="dppl"):
             assert guarantee["not_covered"][place].startswith(("rounding", "whether the fit stopped", "the account"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SHARED, ids=str)
 def test_every_changed_number_is_found(kind, tmp_path):
     path = tmp_path / "m.safetensors"
