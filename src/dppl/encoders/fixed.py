@@ -4,7 +4,8 @@ How a processor rounds a sum depends on the shape of the arrays, so in a batch o
 longest text, a record would move the embeddings of its neighbours by a rounding step, and the sensitivity that a
 guarantee rests on would not hold. Here an example alone decides the shape of the batch that it is computed in:
 
-* a batch of one shape always has the same number of rows; what is missing is filled up with a copy of a row;
+* a batch of one shape has a full number of rows, or on a CPU a smaller power of two where that was tried and changed no
+  bit, so that a single item costs little; what is missing is filled up with a copy of a row;
 * the shape of a text follows from its number of tokens, rounded up (`dppl.encoders.tokens`);
 * a batch is computed by one thread, and several batches at once, so the number of processors changes nothing;
 * a long text is several pieces (`dppl.encoders.windows`), each computed as a text by itself, and their mean is taken
@@ -160,6 +161,8 @@ class FixedShapeEncoder:
         self.text_windows: TextWindows | None = getattr(adapter, "windows", None)
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._workers = min(_MAX_WORKERS, processors) if adapter.device == "cpu" else 1
+        # By shape the numbers of rows below the full one that give the same bits.
+        self._smaller: dict[Hashable, list[int]] = {}
 
         state = adapter.state()
         self.batch_rows, self.dimension = _fit(adapter, batch_rows)
@@ -227,10 +230,10 @@ class FixedShapeEncoder:
             parts += [(shape, rows, places[start : start + rows]) for start in range(0, len(places), rows)]
 
         def compute(part: tuple[Hashable, int, list[int]]) -> NDArray[np.float32]:
-            shape, rows, places = part
+            shape, full, places = part
             inputs = [pieces[place][1] for place in places]
-            missing = rows - len(inputs)
-            return adapter.forward(inputs + inputs[-1:] * missing, shape)[: len(inputs)]
+            rows = next((rows for rows in self._smaller.get(shape, ()) if rows >= len(inputs)), full)
+            return adapter.forward(inputs + inputs[-1:] * (rows - len(inputs)), shape)[: len(inputs)]
 
         embeddings = np.empty((len(pieces), self.dimension), np.float32)
         missing = np.bincount(owners, minlength=len(batch))  # pieces of each item
@@ -264,16 +267,26 @@ class FixedShapeEncoder:
                 continue
             count = max(2, rows)
             inputs = self._adapter.synthetic(shape, count)
-            # All in order; at each place another row, some of them twice, as in a mixture of experts; and two among
-            # copies of themselves, as where a batch is filled up, so that a scale which others set shows. Kernels treat
+            # All in order, and at each place another row, some of them twice, as in a mixture of experts. Kernels treat
             # places and numbers by fixed rules (a remainder of a loop, a threshold): one other company shows them.
             own = np.arange(count)
             others = (own + 1 + own // 2) % count
-            copies = (np.full(count, row) for row in (count // 2, count // 4))
-            order = np.stack([own, others, *copies])[: 4 if rows > 1 else 2]
+            orders = [own, others]
+            if rows > 1 and len(moved) == 1:
+                # Two among copies of themselves, as where a batch is filled up, so that a scale which others set shows.
+                # It is of the model and not of a kernel, so one shape is enough.
+                orders += [np.full(count, row) for row in (count // 2, count // 4)]
+            order = np.stack(orders)
             computed = self.encode_prepared([inputs[i] for i in order.flat]).reshape(*order.shape, -1)
             # A row by itself has neither place nor company: what moves it is memory.
             (moved if rows > 1 else drift).append(_difference(computed, computed[0][order]))
+            if self._adapter.device == "cpu" and not self._adapter.only_rows and moved[-1] == 0:
+                self._smaller[shape] = powers = [1 << bit for bit in range((rows - 1).bit_length())]
+                self._smaller[shape] = [
+                    n
+                    for n in powers
+                    if np.array_equal(self.encode_prepared([inputs[i] for i in others[:n]]), computed[0][others[:n]])
+                ]
             if shape in ends:
                 first[shape] = inputs, computed[0]
         for inputs, expected in list(first.values())[::-1]:  # other shapes came before

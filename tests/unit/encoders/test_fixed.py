@@ -170,17 +170,35 @@ def test_copies_are_the_encoder_itself():
     assert copy.deepcopy(frozen) is frozen
 
 
-def test_every_batch_has_the_same_rows_whatever_comes(images):
+def numbers_of_rows(images, rounds_otherwise=(), **changes):
+    """Return in how many rows lists of all lengths are computed."""
     seen = set()
 
     def compute(x):
-        seen.add(x.shape)
-        return x
+        seen.add(len(x))
+        return np.nextafter(x, np.float32(np.inf)) if len(x) in rounds_otherwise else x
 
-    found = encoder(compute, batch_rows=4)
+    found = encoder(compute, batch_rows=6, **changes)
+    assert found.fingerprint.row_independent
+    seen.clear()
+    whole = found.encode(images)
     for count in range(len(images) + 1):
-        found.encode(images[:count])
-    assert seen == {(4, 48)}
+        np.testing.assert_array_equal(found.encode(images[:count]), whole[:count])
+    return seen
+
+
+def test_numbers_of_rows_are_powers_of_two_up_to_a_full_batch(images):
+    assert numbers_of_rows(images) == {1, 2, 4, 6}
+
+
+def test_numbers_of_rows_that_round_otherwise_are_not_used(images):
+    assert numbers_of_rows(images, rounds_otherwise=(1,)) == {2, 4, 6}
+    assert numbers_of_rows(images, rounds_otherwise=(2, 3, 4)) == {1, 6}
+
+
+def test_a_device_has_full_batches_and_a_model_of_one_number_of_rows_that_number(images):
+    assert numbers_of_rows(images, device="cuda") == {6}
+    assert numbers_of_rows(images, only_rows=6) == {6}
 
 
 class OutOfMemoryError(RuntimeError):
@@ -421,7 +439,7 @@ def test_a_single_shape_or_place_that_rounds_otherwise_is_found(compute):
     assert load(by_place_in_one_shape, batch_rows=1).fingerprint.row_independent
 
 
-def test_a_text_among_copies_is_computed_in_a_full_batch(texts):
+def test_a_few_texts_are_computed_in_few_rows():
     shapes = []
 
     def compute(arrays):
@@ -430,5 +448,6 @@ def test_a_text_among_copies_is_computed_in_a_full_batch(texts):
 
     made = load(compute)
     shapes.clear()
-    made.encode(["one two"])  # as a fit does, and so does a prediction
-    assert shapes == [(10, 6)]
+    for count in (1, 3, 9):
+        made.encode(["one two"] * count)
+    assert shapes == [(1, 6), (4, 6), (10, 6)]
