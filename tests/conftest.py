@@ -132,9 +132,9 @@ def letters(monkeypatch):
     return loading.load_encoder("letters")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ray_engine():
-    """Start Ray on this machine with two cores, one process each."""
+    """Start Ray on this machine with two cores, one process each; commands in this process use it, too."""
     from dppl.engines import RayEngine
 
     ray = pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")

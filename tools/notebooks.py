@@ -2,7 +2,7 @@
 
     python tools/notebooks.py
 
-`tests/meta/test_site.py` is red while a notebook differs from its page, and runs what stands in them.
+`tests/meta/test_site.py` is red while a notebook differs from its page, and runs one of them.
 """
 
 import json

@@ -10,19 +10,6 @@ from pathlib import Path
 import pytest
 
 STARTED = Path(__file__).with_name("started.py")
-# What must live as long as torch does: a torchvision that the tests repair.
-BESIDE_TORCH = f"""
-import sys
-sys.path.insert(0, {str(STARTED.parents[1])!r})
-from conftest import torchvision_beside_torch
-library = torchvision_beside_torch()
-"""
-
-
-@pytest.fixture(scope="session")
-def beside_torch():
-    """Return the program to run before one that imports torch."""
-    return BESIDE_TORCH
 
 
 @pytest.fixture(scope="session")

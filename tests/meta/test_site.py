@@ -121,15 +121,14 @@ def test_the_python_of_the_page_of_persons_runs(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", named(notebooks.PAGES))
-def test_a_notebook_runs(page, environment, beside_torch, tmp_path, monkeypatch):
+def test_a_notebook_runs(environment, tmp_path, monkeypatch):
+    """One does for all: their cells are the blocks of their pages, which run as pasted."""
     nbclient = pytest.importorskip("nbclient", reason="needs the extra docs")
     nbformat = pytest.importorskip("nbformat", reason="needs the extra docs")
     monkeypatch.setenv("PATH", environment["PATH"])
-    notebook = nbformat.read(notebooks.FOLDER / f"{page.stem}.ipynb", as_version=4)
-    nbformat.validate(notebook)
-    if TEXTS:
-        notebook.cells.insert(0, nbformat.v4.new_code_cell(beside_torch))
+    for page in notebooks.PAGES:
+        nbformat.validate(nbformat.read(notebooks.FOLDER / f"{page.stem}.ipynb", as_version=4))
+    notebook = nbformat.read(notebooks.FOLDER / "embeddings.ipynb", as_version=4)
     client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     assert any(cell.get("outputs") for cell in notebook.cells)

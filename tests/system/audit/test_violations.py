@@ -119,7 +119,7 @@ class ForgetsItsSize(LinearProbe):
 
 def test_a_release_that_is_left_out_of_the_sum():
     estimator = ForgetsItsSize(GaussianDP(1.0), ["a", "b"], steps=1, clip=0.5)
-    result = audited(estimator, 300)
+    result = audited(estimator, 200)
     assert result.claimed <= 1.0
     assert result.violation
 
@@ -157,7 +157,7 @@ def test_half_the_sensitivity_of_a_selection():
         utilities[-1] = 100 * include
         return float(mechanism.select(utilities, SYSTEM)[0] == 200)
 
-    assert audit_release(release, PureDP(3.0), runs=8000, confidence=CONFIDENCE).violation
+    assert audit_release(release, PureDP(3.0), runs=6000, confidence=CONFIDENCE).violation
 
 
 def published_selection(utilities, size, epsilon, sensitivity):
@@ -197,8 +197,8 @@ def test_class_counts_as_scale_of_the_noise():
         Records(AXES[:1], ["a"]),
         Canary(AXES[0], "a", lambda model: float(np.linalg.norm(model.prototypes_[0, 1:]))),
     )
-    assert audited(CountScaledNoise(ZCDP(0.5), ["a"]), 400, case).violation
-    assert not audited(MeanPrototypes(ZCDP(0.5), ["a"]), 400, case).violation
+    assert audited(CountScaledNoise(ZCDP(0.5), ["a"]), 300, case).violation
+    assert not audited(MeanPrototypes(ZCDP(0.5), ["a"]), 300, case).violation
 
 
 def test_a_lattice_that_looks_at_the_batch(monkeypatch):
@@ -253,4 +253,4 @@ class NoSensitivity(PublicPrototypes):
 
 
 def test_a_selection_in_the_wrong_units():
-    assert audited(NoSensitivity(PureDP(1.0), ["a"], clip=(0.0, 2.0)), 600).violation
+    assert audited(NoSensitivity(PureDP(1.0), ["a"], clip=(0.0, 2.0)), 300).violation

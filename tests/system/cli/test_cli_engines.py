@@ -1,22 +1,11 @@
 """`--engine ray`: the same bytes as without it, but for the sentence that says who is trusted."""
 
-import os
 import sys
 
 import pytest
 
 import dppl
 from dppl.io import write_table
-
-
-@pytest.fixture(scope="module")
-def two_cores():
-    """Start Ray on this machine with two cores; commands in this process use it."""
-    ray = pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture
@@ -47,7 +36,7 @@ def fit(task, table, *options):
 
 
 @pytest.mark.parametrize("method", ["mean", "softmax", "public"])
-def test_a_fit_on_ray_releases_what_a_fit_here_does(method, task, shards, cli, two_cores):
+def test_a_fit_on_ray_releases_what_a_fit_here_does(method, task, shards, cli, ray_engine):
     options = ["--method", method, *(["--public", task.public] if method == "public" else [])]
     alone = cli(*fit(task, task.table, *options))
     assert alone.exit_code == 0
@@ -60,7 +49,7 @@ def test_a_fit_on_ray_releases_what_a_fit_here_does(method, task, shards, cli, t
     assert "machines of the cluster" not in str(first.guarantee_)
 
 
-def test_predictions_on_ray_are_those_of_one_process(task, shards, cli, two_cores):
+def test_predictions_on_ray_are_those_of_one_process(task, shards, cli, ray_engine):
     assert cli(*fit(task, task.table, "--method", "mean")).exit_code == 0
     for options in ([], ["--proba"], ["--top", "2"]):
         outs = [task.folder / f"{name}.csv" for name in ("here", "there")]
