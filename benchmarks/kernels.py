@@ -4,8 +4,8 @@
 
 Products are held against a large float32 product, and the map to the lattice and the sums of classes against a copy of
 their rows. Peak and kernel are measured in turns, because shared machines drift; a ratio is the median over rounds.
-Rates count the operations of the products only, so clipping, softmax, sums and the map count as loss. Where torch is
-installed, the int8 path is measured too; 1 is then still the peak of float32.
+Rates count the operations of the products only, so clipping, softmax, sums and the map count as loss. Where numba is
+installed, the compiled path is measured too; 1 is then still the peak of float32.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dppl.kernel.lattice import Lattice, int8
+from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, class_sums, gram_matrices, utilities
 from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.lattice.stream import LatticeRows
@@ -31,7 +31,7 @@ COPIES = "times a copy of float32"
 def products(paths, n_public, n_records, rounds, peak_size=PEAK_SIZE):
     """Return rates of utilities (banking77 against a public text pool), a step of softmax regression and a Gram matrix.
 
-    Utilities and gradients are forced onto each of `paths`. Of the Gram matrix, which has no int8 path and is
+    Utilities and gradients are forced onto each of `paths`. Of the Gram matrix, which has no compiled path and is
     symmetric, one triangle counts.
     """
     rng = np.random.default_rng(0)
@@ -115,9 +115,7 @@ def main():
             "pairs are": "wall clock, CPU",
             **passes(options.records, options.rounds),
         }
-        if find_spec("torch"):
-            result["int8 is chosen here"] = int8._exact_and_fast()
-        paths = ("float32", "int8") if find_spec("torch") else ("float32",)
+        paths = ("float32", "compiled") if find_spec("numba") else ("float32",)
         result |= products(paths, options.public, options.records, options.rounds)
     write_down(result, options.json)
 

@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 
-from dppl.kernel.lattice import int8
+from dppl.kernel.lattice import stream
 
 
 def timed(function):
@@ -33,10 +33,10 @@ def measure(kernels, yardstick, rounds):
 
 
 def on_path(run, path):
-    """Return a call whose products are forced onto ``"float32"`` or ``"int8"``."""
+    """Return a call whose products are forced onto ``"float32"`` or ``"compiled"``."""
 
     def forced():
-        with mock.patch.object(int8, "int8_pays", return_value=path == "int8"):
+        with mock.patch.object(stream, "_WORTH_NUMBA", 0 if path == "compiled" else float("inf")):
             return run()
 
     return forced

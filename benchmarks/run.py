@@ -23,7 +23,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-PACKAGES = ("dppl", "numpy", "scipy", "scikit-learn", "torch", "opacus", "diffprivlib", "dp-learning-ff")
+PACKAGES = ("dppl", "numpy", "scipy", "scikit-learn", "numba", "torch", "opacus", "diffprivlib", "dp-learning-ff")
 LIMIT = 600
 
 
@@ -40,9 +40,9 @@ def kernels(quick, paths=("float32",)):
     ]
 
 
-def int8_kernels(quick):
-    """Rates of the products that torch's int8 kernels take over."""
-    return kernels(quick, ("int8",))
+def compiled_kernels(quick):
+    """Rates of the products that are compiled where numba is."""
+    return kernels(quick, ("compiled",))
 
 
 def passes(quick):
@@ -114,7 +114,7 @@ def _named(module, function):
 # Title, what to run, and the packages it needs beyond the library's.
 PARTS = {
     "kernels": ("Kernels over the peak of a float32 product", kernels, ()),
-    "int8": ("Kernels over the peak of a float32 product", int8_kernels, ("torch",)),
+    "compiled": ("Kernels over the peak of a float32 product", compiled_kernels, ("numba",)),
     "passes": ("Passes over a copy of what they read", passes, ()),
     "selection": ("Passes over a copy of what they read", selection, ()),
     "evaluation": ("Passes over a copy of what they read", evaluation, ()),

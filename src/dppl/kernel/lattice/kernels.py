@@ -16,20 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.kernel.lattice import int8
 from dppl.kernel.lattice.lattice import LARGEST, Int8, Lattice
-from dppl.kernel.lattice.stream import cut, in_order, iter_blocks
+from dppl.kernel.lattice.stream import compiled_kernels, cut, in_order, iter_blocks
 
 Int64 = NDArray[np.int64]
 Codes = NDArray[np.intp]
 
 _GRAM_ROWS = 2**24 // LARGEST**2  # 1040 products of two entries add up below 2²⁴
-# Products of so many private and public rows stay near a core and keep BLAS, or torch, near its peak. No result depends
-# on these numbers.
-_TILES: dict[type[Any], tuple[int, int]] = {np.float32: (1024, 2048), np.float64: (1024, 1024), np.int32: (256, 1024)}
+# Products of so many private and public rows stay near a core and keep BLAS near its peak. No result depends on these
+# numbers.
+_TILES: dict[type[Any], tuple[int, int]] = {np.float32: (1024, 2048), np.float64: (1024, 1024)}
 PUBLIC_ROWS = 2048
+# NumPy takes as long for so many multiplications as for mapping one number.
+_MULTIPLICATIONS_A_MAP = 400
 # Up to here sums of integers are exact.
-_EXACT: dict[type[Any], int] = {np.float32: 2**24, np.float64: 2**53, np.int32: 2**31 - 1}
+_EXACT: dict[type[Any], int] = {np.float32: 2**24, np.float64: 2**53}
 
 
 def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -> Int64:
@@ -125,10 +126,17 @@ def each_utilities(
     """Pass each block, its position and `utilities` to `visit`, on several threads; `private` is sorted by class."""
     ends = np.cumsum(sizes)
     score: Callable[[Int8], Int64]
+    largest = max(math.ceil(lattice.squared_norm), abs(clip.low), abs(clip.high))
     if clip.touches_nothing(lattice):
         score = _LinearScore(private, ends, lattice, clip)
+    elif largest < 2**31 and (compiled := compiled_kernels(private.size * n_public // _MULTIPLICATIONS_A_MAP)):
+        codes = np.repeat(np.arange(len(sizes)), sizes)
+
+        def score(block: Int8) -> Int64:
+            return np.asarray(compiled.clipped_sums(private, codes, block, len(sizes), clip.low, clip.high))
+
     else:
-        score = _ClippedScore(private, ends, clip, _accumulator(lattice, clip, private.size * n_public))
+        score = _ClippedScore(private, ends, clip, np.float32 if lattice.squared_norm < 2**24 else np.float64)
 
     def scored(item: tuple[int, Int8]) -> None:
         start, block = item
@@ -136,14 +144,6 @@ def each_utilities(
 
     for _ in in_order(scored, cut(public)):
         pass
-
-
-def _accumulator(lattice: Lattice, clip: SimilarityClip, multiplications: int) -> type[Any]:
-    """Return a type that holds similarities and bounds exactly: int32 for products of int8, or a float for BLAS."""
-    largest = max(math.ceil(lattice.squared_norm), abs(clip.low), abs(clip.high))
-    if largest <= _EXACT[np.int32] and int8.int8_pays(multiplications):
-        return np.int32
-    return np.float32 if lattice.squared_norm < _EXACT[np.float32] else np.float64
 
 
 class _ClippedScore:
@@ -161,23 +161,18 @@ class _ClippedScore:
     def _tiled(self, public: Int8) -> Int64:
         out = np.zeros((len(self.ends), len(public)), np.int64)
         low, high = self.dtype(self.clip.low), self.dtype(self.clip.high)
-        integers = self.dtype is np.int32
-        columns = public.T if integers else np.ascontiguousarray(public.T, self.dtype)
+        columns = np.ascontiguousarray(public.T, self.dtype)
         ones = np.ones((1, self.exact_rows), self.dtype)
         # Memory that every tile uses again: new pages cost more than the arithmetic.
-        wide, product = (np.empty((self.tile, n), self.dtype) for n in (0 if integers else len(columns), len(public)))
+        wide, product = (np.empty((self.tile, n), self.dtype) for n in (len(columns), len(public)))
         for start in range(0, len(self.rows), self.tile):
             rows = self.rows[start : start + self.tile]
-            if integers:
-                int8.multiply(rows, columns, product[: len(rows)])
-            else:
-                wide[: len(rows)] = rows
-                np.matmul(wide[: len(rows)], columns, out=product[: len(rows)])
+            wide[: len(rows)] = rows
+            np.matmul(wide[: len(rows)], columns, out=product[: len(rows)])
             for code, first, last in self._runs(start, start + len(rows)):
                 few = product[first - start : last - start]
                 np.clip(few, low, high, out=few)
-                added = few.sum(axis=0, dtype=np.int32) if integers else (ones[:, : len(few)] @ few)[0]
-                out[code] += added.astype(np.int64)
+                out[code] += (ones[:, : len(few)] @ few)[0].astype(np.int64)
         sizes = np.diff(self.ends, prepend=0)
         out -= sizes[:, None] * self.clip.low
         return out

@@ -16,19 +16,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from threading import Lock
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import ParameterError
-from dppl.kernel.lattice import int8
 from dppl.kernel.lattice.kernels import Codes
 from dppl.kernel.lattice.lattice import Int8, Lattice
-from dppl.kernel.lattice.stream import cut, in_order, small_steps
+from dppl.kernel.lattice.stream import compiled_kernels, cut, in_order, small_steps
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
@@ -38,22 +38,26 @@ Float32 = NDArray[np.float32]
 # rows than pay for adding up their products. No result depends on either.
 _BLOCK_NUMBERS = 1 << 18
 _LEAST_ROWS = 1024
+# Compiled, a few records at a time stay there, whatever the block.
+_COMPILED_ROWS = 1024
+# NumPy takes as long for the gradients of one class as for mapping a hundredth of the rows.
+_CLASSES_A_MAP = 100
 # Steps of the residual grid per unit of the clipping norm. Coarser grids would lose the many small probabilities of
 # other classes, which together are as large as the residuals of a class's own records.
 RESOLUTION = 2**20
 # Steps of the grid of the weights of single records, per unit.
 WEIGHT_STEPS = 2**20
-# Rounding in float32 lengthens a residual by less than this share; the check in integers does not rely on it.
-_CAUTION = 2.0**-16
+# Rounding in float32 lengthens a residual by less than 2⁻¹⁶ of it; the check in integers does not rely on it.
+LENGTH = np.float32(RESOLUTION * (1 - 2.0**-16))
 # Beyond, logits could leave the range of float32.
 _LARGEST_WEIGHT = 2.0**90
 _CLIPS = 2.0**-20, 2.0**20
 _LARGEST_DIM = 300_000
 # Probabilities below 2⁻⁴⁰ of the largest are that; they are far below the grid and would be slow to square.
-_SMALLEST_LOG2 = np.float32(-40)
-_LOG2_E = np.float32(1 / math.log(2))
+SMALLEST_LOG2 = np.float32(-40)
+LOG2_E = np.float32(1 / math.log(2))
 # Taylor series of 2^f; for |f| ≤ 1/2 its remainder is below the rounding of float32.
-_EXP2 = [np.float32(math.log(2) ** k / math.factorial(k)) for k in range(7)]
+EXP2 = [np.float32(math.log(2) ** k / math.factorial(k)) for k in range(7)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,26 +121,20 @@ class SoftmaxGradient:
         residual is the set minus the probability of each class, up to √n_classes long before it is clipped.
         """
         check_clip(clip)
-        fast = int8.int8_pays(2 * len(codes) * weights.size)
-        layer = _IntegerLayer(weights, offsets, self.lattice, fast)
+        layer = _IntegerLayer(weights, offsets, self.lattice, len(codes))
         n_classes, dim = weights.shape
 
         def exact_sum(item: tuple[int, Int8]) -> Int64:
             start, block = item
-            part, logits = slice(start, start + len(block)), layer.logits(block)
+            part = slice(start, start + len(block))
             each = None if of_records is None else of_records[part]
-            with small_steps if logits.size <= _BLOCK_NUMBERS else nullcontext():
-                if label_sets is None:
-                    residuals = _residuals(logits, codes[part])
-                else:
-                    residuals = _label_residuals(logits, label_sets[part])
-                steps = _on_grid(*residuals, clip, each)
-                limbs = int8.limbs(steps, RESOLUTION) if fast else None
-            # Integers below 2⁵³ in float64, or limbs of bytes: exact in any order either way.
-            if limbs is not None:
-                exact = int8.multiply_limbs(limbs, block, np.int64)
+            if label_sets is None:
+                steps = layer.steps(block, codes[part], clip, each)
             else:
-                exact = (steps @ block.astype(np.float64)).astype(np.int64)
+                logits = layer.logits(block)
+                with _turns(logits.size):
+                    steps = _on_grid(*_label_residuals(logits, label_sets[part]), clip, each)
+            exact = layer.products(steps, block)
             if self.bias:
                 exact = np.column_stack([exact, self.bias * steps.sum(axis=1).astype(np.int64)])
             return exact
@@ -150,7 +148,7 @@ class SoftmaxGradient:
         self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None, threshold: float
     ) -> int:
         """Return the number of records whose residual, before clipping, is longer than `threshold`."""
-        layer = _IntegerLayer(weights, offsets, self.lattice)
+        layer = _IntegerLayer(weights, offsets, self.lattice, len(codes) // 2)
 
         def count(item: tuple[int, Int8]) -> int:
             start, block = item
@@ -163,7 +161,7 @@ class SoftmaxGradient:
         self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None = None
     ) -> NDArray[np.bool_]:
         """Mark the records whose own class has the largest logit, or shares it; each by its own row alone."""
-        layer = _IntegerLayer(weights, offsets, self.lattice)
+        layer = _IntegerLayer(weights, offsets, self.lattice, len(codes) // 2)
 
         def right(item: tuple[int, Int8]) -> NDArray[np.bool_]:
             start, block = item
@@ -181,13 +179,12 @@ class SoftmaxGradient:
         record adds trunc(`RESOLUTION`·(1/C - p)/`longest_shortfall`) times its weight, and the norm is checked in
         integers. So it moves the sum by at most `RESOLUTION`, whatever the weights of the softmax are.
         """
-        layer, longest = _IntegerLayer(weights, None, self.lattice), longest_shortfall(len(weights))
+        layer, longest = _IntegerLayer(weights, None, self.lattice, len(codes) // 2), longest_shortfall(len(weights))
 
         def exact_sum(item: tuple[int, Int8]) -> Int64:
             start, block = item
             part = slice(start, start + len(block))
-            distances = _residuals(layer.logits(block), codes[part], shortfalls=True)
-            steps = _on_grid(*distances, longest, of_records[part])
+            steps = layer.steps(block, codes[part], longest, of_records[part], shortfalls=True)
             return np.asarray(steps.sum(axis=1), np.int64)
 
         total = np.zeros(len(weights), np.int64)
@@ -261,9 +258,12 @@ def check_clip(clip: float) -> None:
 
 
 class _IntegerLayer:
-    """A linear layer whose products with lattice rows are exact in float32."""
+    """A linear layer whose products with lattice rows are exact in float32, for so many records.
 
-    def __init__(self, weights: Float, offsets: Float | None, lattice: Lattice, fast: bool = False) -> None:
+    What follows is computed by NumPy, or compiled, with the same bits.
+    """
+
+    def __init__(self, weights: Float, offsets: Float | None, lattice: Lattice, n_records: int = 0) -> None:
         offsets = np.zeros(len(weights)) if offsets is None else offsets
         if not all((np.abs(values) <= _LARGEST_WEIGHT).all() for values in (weights, offsets)):  # NaN is not either
             raise ParameterError("weights and offsets must be finite and at most 2**90; these steps diverge.")
@@ -272,20 +272,45 @@ class _IntegerLayer:
         longest = 2.0**24 / (lattice.scale + 1) - math.sqrt(lattice.dim) / 2
         steps = longest / np.where(norms > 0, norms, 1.0)
         self.weights = np.rint(weights * steps[:, None]).astype(np.float32)
-        self.scales = (1 / (steps * lattice.scale)).astype(np.float32)[:, None]
-        self.offsets = offsets.astype(np.float32)[:, None]
+        self.scales = (1 / (steps * lattice.scale)).astype(np.float32)
+        self.offsets = offsets.astype(np.float32)
         self.block_rows = max(_LEAST_ROWS, _BLOCK_NUMBERS // len(weights))
-        self._limbs = int8.limbs(self.weights, math.ceil(longest) + 1) if fast else None
+        self._compiled = compiled_kernels(n_records * weights.size // _CLASSES_A_MAP)
+        if self._compiled:
+            self.block_rows = _COMPILED_ROWS
+            n_limbs = 1 if np.abs(self.weights).max() < 2**15 else 2
+            self._pairs = self._compiled.pairs_of(self.weights.astype(np.int32), n_limbs)
 
     def logits(self, rows: Int8) -> Float32:
         """Return logits of shape (n_classes, n)."""
-        if self._limbs is not None:
-            products = int8.multiply_limbs(self._limbs, rows.T, np.int32).astype(np.float32)
-        else:
-            products = self.weights @ rows.astype(np.float32).T
-        products *= self.scales
-        products += self.offsets
+        if self._compiled:
+            return np.asarray(self._compiled.logits(self._pairs, rows, self.scales, self.offsets))
+        products = self.weights @ rows.astype(np.float32).T
+        products *= self.scales[:, None]
+        products += self.offsets[:, None]
         return products
+
+    def steps(
+        self, rows: Int8, codes: Codes, clip: float, of_records: Int64 | None, *, shortfalls: bool = False
+    ) -> Any:
+        """Return the residuals of softmax (or 1/C - p) as integers on the grid, shape (n_classes, n)."""
+        logits = self.logits(rows)
+        if self._compiled:
+            weights = np.ones(len(codes)) if of_records is None else of_records / WEIGHT_STEPS
+            return self._compiled.softmax_steps(logits, codes, weights, np.float32(clip), shortfalls)
+        with _turns(logits.size):
+            return _on_grid(*_residuals(logits, codes, shortfalls=shortfalls), clip, of_records)
+
+    def products(self, steps: Any, rows: Int8) -> Int64:
+        """Return ``steps @ rows``, exactly."""
+        if self._compiled:
+            return np.asarray(self._compiled.products(steps.astype(np.int32, copy=False), rows))
+        # Integers below 2⁵³: exact in any order.
+        return np.asarray((steps @ rows.astype(np.float64)).astype(np.int64))
+
+
+def _turns(numbers: int) -> AbstractContextManager[Any]:
+    return small_steps if numbers <= _BLOCK_NUMBERS else nullcontext()
 
 
 def _residuals(logits: Float32, codes: Codes, *, shortfalls: bool = False) -> tuple[Float32, Float32]:
@@ -317,7 +342,7 @@ def _label_residuals(logits: Float32, label_sets: NDArray[np.bool_]) -> tuple[Fl
 
 def _on_grid(columns: Float32, norms: Float32, clip: float, of_records: Int64 | None = None) -> Float:
     """Return integers of squared norm at most RESOLUTION², one column a record, over the columns; perhaps weighted."""
-    columns *= np.float32(RESOLUTION * (1 - _CAUTION)) / np.maximum(norms, np.float32(clip))
+    columns *= LENGTH / np.maximum(norms, np.float32(clip))
     steps = np.trunc(columns, out=columns).astype(np.float64)
     # The check that sensitivities rest on. Integers below 2⁵³ are exact in any order; NaN is set to zero, too.
     steps[:, ~(np.einsum("ij,ij->j", steps, steps) <= RESOLUTION**2)] = 0
@@ -331,19 +356,19 @@ def _on_grid(columns: Float32, norms: Float32, clip: float, of_records: Int64 | 
 def _curvatures_on_grid(residuals: Float32) -> Float:
     """Return integers w of 27·‖w‖² ≤ 4·RESOLUTION², one column a record; a residual is p or 1 - p, up to its sign."""
     p = np.abs(residuals)
-    steps: Float = np.trunc(p * (1 - p) * np.float32(RESOLUTION * (1 - _CAUTION))).astype(np.float64)
+    steps: Float = np.trunc(p * (1 - p) * LENGTH).astype(np.float64)
     steps[:, ~(27 * np.einsum("ij,ij->j", steps, steps) <= 4 * RESOLUTION**2)] = 0  # as in `_on_grid`
     return steps
 
 
 def _exp(x: Float32) -> Float32:
     """Replace x ≤ 0 by exp(x), floored at 2⁻⁴⁰, with operations that IEEE 754 defines to the last bit."""
-    x *= _LOG2_E
-    np.maximum(x, _SMALLEST_LOG2, out=x)
+    x *= LOG2_E
+    np.maximum(x, SMALLEST_LOG2, out=x)
     whole = np.rint(x)
     x -= whole
-    power = np.full_like(x, _EXP2[-1])
-    for coefficient in reversed(_EXP2[:-1]):
+    power = np.full_like(x, EXP2[-1])
+    for coefficient in reversed(EXP2[:-1]):
         power *= x
         power += coefficient
     # 2^whole, by writing the exponent of a float32.

@@ -240,23 +240,15 @@ def in_order(compute: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
     if n_threads == 1:
         yield from map(compute, items)
         return
-    torch = sys.modules.get("torch")
-    # BLAS and torch have one thread on each. What a new thread sets holds for later ones, so it is put back.
-    threads = {} if torch is None else {"initializer": torch.set_num_threads, "initargs": (1,)}
-    before = None if torch is None else torch.get_num_threads()
     running: deque[Future[Result]] = deque()
-    try:
-        with one_thread_each, ThreadPoolExecutor(n_threads, **threads) as pool:
-            for item in items:
-                if len(running) > n_threads:
-                    yield running.popleft().result()
-                # In a copy of the context of this thread, in which NumPy keeps what it may warn of.
-                running.append(pool.submit(copy_context().run, compute, item))
-            while running:
+    with one_thread_each, ThreadPoolExecutor(n_threads) as pool:
+        for item in items:
+            if len(running) > n_threads:
                 yield running.popleft().result()
-    finally:
-        if torch is not None:
-            torch.set_num_threads(before)
+            # In a copy of the context of this thread, in which NumPy keeps what it may warn of.
+            running.append(pool.submit(copy_context().run, compute, item))
+        while running:
+            yield running.popleft().result()
 
 
 def compiled_kernels(numbers: int) -> ModuleType | None:

@@ -44,20 +44,20 @@ def scalar_steps(layer, row, code, clip):
     products = [
         f32(sum(int(w) * int(q) for w, q in zip(weights, row, strict=True))) for weights in layer.weights.tolist()
     ]
-    logits = [p * f32(s) + f32(o) for p, s, o in zip(products, layer.scales[:, 0], layer.offsets[:, 0], strict=True)]
+    logits = [p * f32(s) + f32(o) for p, s, o in zip(products, layer.scales, layer.offsets, strict=True)]
     powers = []
     for logit in logits:
-        x = max((logit - max(logits)) * residuals._LOG2_E, f32(-40))
+        x = max((logit - max(logits)) * residuals.LOG2_E, f32(-40))
         whole = np.rint(x)
-        x, power = x - whole, residuals._EXP2[-1]
-        for coefficient in reversed(residuals._EXP2[:-1]):
+        x, power = x - whole, residuals.EXP2[-1]
+        for coefficient in reversed(residuals.EXP2[:-1]):
             power = power * x + coefficient
         powers.append(power * f32(2.0 ** int(whole)))
     total = -scalar_sum(powers)
     r = [power / total for power in powers]
     r[code] = r[code] + f32(1)
     norm = np.sqrt(scalar_sum([value * value for value in r]))
-    scale = f32(RESOLUTION * (1 - residuals._CAUTION)) / max(norm, f32(clip))
+    scale = residuals.LENGTH / max(norm, f32(clip))
     return [int(value * scale) for value in r]
 
 
@@ -110,7 +110,7 @@ def test_the_position_test_notices_products_of_floats(monkeypatch):
         """Float products, added in an order that depends on the number of rows, as BLAS does."""
         wide = rows.astype(np.float32)
         start = len(rows) % 50
-        scaled = self.weights * self.scales
+        scaled = self.weights * self.scales[:, None]
         return np.asarray(scaled[:, start:] @ wide[:, start:].T + scaled[:, :start] @ wide[:, :start].T)
 
     monkeypatch.setattr(residuals._IntegerLayer, "logits", logits)

@@ -1,4 +1,3 @@
-import sys
 import threading
 
 import numpy as np
@@ -139,18 +138,3 @@ def test_an_error_of_a_block_is_passed_on_and_blas_is_as_before():
         with pytest.raises(ValueError, match="of a block"):
             list(in_order(fill, cut([np.zeros(3)])))
         assert threads_of_blas() == 2
-
-
-def test_torch_has_one_thread_in_a_worker_and_its_own_outside():
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        with threadpool_limits(2, user_api="blas"):
-            for threads in in_order(lambda _: torch.get_num_threads(), range(4)):
-                assert threads == 1
-                assert torch.get_num_threads() == 3
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
-    assert "torch" in sys.modules
