@@ -16,7 +16,7 @@ BUDGET = {
     "export": 632,
     "finetune": 1751,
     "io": 3764,
-    "kernel": 7060,
+    "kernel": 7232,
     "lab": 4564,
     "planning": 459,
     "prototypes": 1341,

@@ -1,7 +1,7 @@
 """How often the intervals of a private evaluation hold, and how wide they are, on real records.
 
-    python benchmarks/coverage.py --data FOLDER [--draws 200] [--out docs/results/coverage.csv]
-    python benchmarks/coverage.py --table [--out docs/results/coverage.csv]
+    python benchmarks/intervals.py --data FOLDER [--draws 200] [--out docs/results/coverage.csv]
+    python benchmarks/intervals.py --table [--out docs/results/coverage.csv]
 
 FOLDER holds the sets of docs/results.md. On each set SoftmaxPrototypes is trained once, on all training records and on
 a long tail of them (the largest class 100 times the smallest). Test records are drawn from the test set with
