@@ -15,7 +15,7 @@ test *ARGS:
     pytest -n auto {{ARGS}}
 
 # Run the inner loop in less than a minute: no audits and slow tests, and fewer drawn examples
-quick *PATHS='tests/unit tests/laws tests/meta src':
+quick *PATHS='tests/unit tests/laws tests/meta --ignore tests/unit/lab':
     pytest -n auto -m "not slow and not audit" --hypothesis-profile quick {{PATHS}}
 
 # Format, lint and type-check
