@@ -8,21 +8,21 @@ SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 BUDGET = {
     ".": 1653,
     "audit": 677,
-    "cli": 3227,
+    "cli": 3229,
     "continual": 1036,
     "encoders": 2009,
-    "estimators": 2019,
+    "estimators": 2131,
     "evaluation": 2316,
     "export": 632,
     "finetune": 1751,
-    "io": 3764,
-    "kernel": 7232,
+    "io": 3785,
+    "kernel": 7271,
     "lab": 4564,
     "planning": 459,
-    "prototypes": 1341,
+    "prototypes": 1351,
     "serve": 924,
     "statement": 1484,
-    "training": 882,
+    "training": 883,
 }
 
 

@@ -11,7 +11,10 @@ from sklearn.utils.validation import assert_all_finite, column_or_1d
 from dppl import ZCDP, PublicData, PureDP
 from laws.recipes import FIRST, ONE_LABEL, each
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Estimator .* does not inherit from:UserWarning"),  # importing it takes seconds
+]
 
 
 class WithClasses:

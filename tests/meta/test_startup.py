@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 
@@ -75,6 +77,33 @@ def test_loading_and_predicting_import_neither_a_database_nor_tables(tmp_path):
     before, after, control = imported(["import sklearn.base", use, "dppl.Ledger"], path)
     assert not (after - before) & DATABASE_AND_TABLES
     assert "sqlalchemy" in control
+
+
+@pytest.mark.slow
+def test_a_fit_from_the_prompt_imports_no_library_that_it_does_not_use(tmp_path):
+    """Of scikit-learn and pandas each alone takes longer than a fit on a few hundred rows."""
+    labels = ["a", "b"] * 4
+    (tmp_path / "classes.txt").write_text("a\nb\n")
+    np.savez(tmp_path / "t.npz", x=np.eye(8), y=labels)
+    pq.write_table(pa.table({"x": list(np.eye(8)), "y": labels}), tmp_path / "t.parquet")
+    pq.write_table(pa.table({"x": list(np.eye(8)), "y": [0, 1] * 4}), tmp_path / "n.parquet")
+    (tmp_path / "numbers.txt").write_text("0\n1\n")
+    options = ("--epsilon", "1", "--delta", "1e-6", "--out", str(tmp_path / "model"), "--force", "--classes")
+    tables = {"t.npz": "classes.txt", "t.parquet": "classes.txt", "n.parquet": "numbers.txt"}
+    typed_fits = [typed("fit", str(tmp_path / table), *options, str(tmp_path / one)) for table, one in tables.items()]
+    *fits, control = imported([*typed_fits, "import dppl; print(dppl.MeanPrototypes().__sklearn_tags__())"])
+    assert not set.union(*fits) & {
+        "scipy",
+        "sklearn",
+        "pandas",
+        "sqlalchemy",
+        "dp_accounting",
+        "torch",
+        "numba",
+        "jinja2",
+    }
+    assert "pyarrow" in fits[0]
+    assert {"sklearn", "scipy"} <= control
 
 
 def test_packages_are_attributes():

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
 
 from dppl import _validate
 from dppl._metadata import ENCODER, columns_of, stated
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
+from dppl.estimators.as_scikit import names_of_features
 from dppl.estimators.parameters import GROUPS, ROTATION, LatticeOptions, check_values, parameters, with_options
 from dppl.estimators.plan import Plan, Setting, Task
 from dppl.estimators.public_data import PublicData
@@ -391,7 +390,7 @@ class Classifier(EmbeddingClassifier):
         return np.asarray(features.astype(np.float64) @ self.coef_.T + self.intercept_)
 
 
-def forget(estimator: BaseEstimator) -> None:
+def forget(estimator: Any) -> None:
     """Drop what an earlier fit left, so that a refit that fails leaves an unfitted model and not a mixture."""
     for name in [name for name in vars(estimator) if name.endswith("_") or name == "_fitted_with"]:
         delattr(estimator, name)
@@ -399,9 +398,7 @@ def forget(estimator: BaseEstimator) -> None:
 
 def public_facts(X: Any) -> dict[str, Any]:
     """Return what a fitted model says of its table: names of features, as scikit-learn has them, and the encoder."""
-    described = BaseEstimator()
-    validate_data(described, X, skip_check_array=True, ensure_2d=False)
-    return {**vars(described), "encoder_": stated(X, ENCODER), "columns_": columns_of(X)}
+    return {**names_of_features(X), "encoder_": stated(X, ENCODER), "columns_": columns_of(X)}
 
 
 def charge(

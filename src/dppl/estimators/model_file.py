@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from dppl import _tensorfile
 from dppl._metadata import checked_columns
 from dppl.errors import ModelFileError
+from dppl.estimators.as_scikit import check_fitted
 from dppl.estimators.parameters import ROTATION, LatticeOptions
 from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.registry import BY_NAME
@@ -43,7 +43,7 @@ class Misfit(ValueError):
 
 def to_bytes(model: Any) -> bytes:
     """Return the content of the model file that `save` writes; equal models give equal bytes."""
-    check_is_fitted(model, model._RELEASED)
+    check_fitted(model, model._RELEASED)
     lattice = model.lattice_
     tensors = model._tensors()
     if lattice.center is not None:

@@ -8,20 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dppl import _validate
 from dppl._files import write_atomically
 from dppl._metadata import check_encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import model_file
+from dppl.estimators.as_scikit import ScikitEstimator, check_features, check_fitted
 from dppl.estimators.parameters import LatticeOptions
 from dppl.estimators.public_data import ExamplesKept
 from dppl.kernel import reading
@@ -30,6 +27,9 @@ from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.reading import Codes, Unusable
 from dppl.kernel.records import Part, Parted
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 # How frequent classes are: all alike, as in the data of the fit, or public numbers.
 Shares: TypeAlias = Literal["equal", "data"] | ArrayLike
@@ -107,7 +107,7 @@ class Reported:
         )
 
 
-class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class ReleasedClassifier(Reported, ScikitEstimator):
     """A classifier of embeddings as it is after its fit. Subclasses say how it scores rows.
 
     Attributes
@@ -131,6 +131,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
     encoder_: str | None
     columns_: dict[str, str]
     examples_: ExamplesKept | None
+    public_ids_: NDArray[Any] | None
     _fitted_with: dict[str, Any]
     n_features_in_: int
     # Shares of the classes in the data of the fit, of shape (n_classes,), where a method released counts of them.
@@ -295,7 +296,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
 
     def _log_shares(self, shares: Shares) -> NDArray[np.float64]:
         """Return the logarithm of how frequent each class is; minus infinity for one that does not occur."""
-        check_is_fitted(self, self._RELEASED)
+        check_fitted(self, self._RELEASED)
         given: Any = shares
         if isinstance(shares, str):
             _validate.one_of(("equal", "data"), shares=shares)
@@ -329,7 +330,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
 
         With `similarity` a last column has the cosine with the nearest class.
         """
-        check_is_fitted(self, self._RELEASED)
+        check_fitted(self, self._RELEASED)
         directions = self._directions() if similarity else None
         _validate.one_of(reading.UNUSABLE, unusable=unusable)
         self._check_continues(X)
@@ -356,8 +357,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
             if X.n_features != self.n_features_in_:
                 raise InputError(f"X has {X.n_features} features, but the fit had {self.n_features_in_}.")
         else:
-            reading.as_rows(X)  # whose messages show nothing; scikit-learn's show shapes
-            validate_data(self, X, reset=False, skip_check_array=True)
+            check_features(self, X, reading.as_rows(X).shape[1])
         check_encoder(X, getattr(self, "encoder_", None), "X")
 
     def __sklearn_tags__(self) -> Tags:
@@ -421,6 +421,8 @@ def _codes(scores: NDArray[np.float64]) -> NDArray[np.int32]:
 
 
 def _probabilities(sharpness: float, offsets: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    from scipy.special import softmax  # here, as few ask for probabilities and it is slow to import
+
     return np.asarray(softmax(sharpness * scores + offsets, axis=1))
 
 

@@ -70,26 +70,47 @@ def plain(column: Any) -> Any:
 
 def decode_labels(column: Any) -> Array:
     """Return the labels in a column; a null becomes a label that is no class."""
-    kind, column = value_type(column.type), plain(column)
+    kind = value_type(column.type)
     if is_text(kind):
-        return np.array([one.decode("utf-8", "replace") for one in column.fill_null(b"").to_pylist()], dtype=object)
-    if pa.types.is_uint64(kind):
-        # Larger numbers are no class either, and must not stop the others or wrap around to one.
-        fits = pc.less_equal(column, pa.scalar(_LARGEST_INTEGER, kind))
-        column = pc.if_else(fits, column, pa.scalar(None, kind))
-    return np.array(column.cast(pa.int64()).fill_null(_MISSING).to_numpy())
+        return _objects(column, "replace", "")
+    # Larger numbers than int64 holds are no class either, and must not stop the others or wrap around to one.
+    column = plain(column) if pa.types.is_uint64(kind) else plain(column).cast(pa.int64())
+    labels = [np.empty(0, np.int64)]
+    # The buffers themselves: Arrow's own conversions import pandas, which takes longer than a small fit.
+    for chunk in filter(len, _chunks(column)):
+        present, numbers = chunk.buffers()
+        values = np.frombuffer(numbers, "<u8", len(chunk), 8 * chunk.offset)
+        usable = values <= _LARGEST_INTEGER if pa.types.is_uint64(kind) else np.ones(len(values), bool)
+        if present is not None:
+            bits = np.unpackbits(np.frombuffer(present, np.uint8), count=chunk.offset + len(chunk), bitorder="little")
+            usable = usable & (bits[chunk.offset :] == 1)
+        labels.append(np.where(usable, values.view(np.int64), _MISSING))
+    return np.concatenate(labels)
 
 
 def decode_ids(column: Any) -> list[Any]:
     """Return the person IDs in a column; texts that are not UTF-8 stay different from each other."""
-    texts, column = is_text(value_type(column.type)), plain(column)
-    # Equal ids are one object, because a person may have many records.
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    encoded = pa.chunked_array(chunks, column.type).dictionary_encode().unify_dictionaries()
+    return list(_objects(column, "surrogateescape", None))
+
+
+def _objects(column: Any, errors: str, missing: Any) -> Array:
+    """Return the items of a column, of which equal ones are one object; texts are decoded."""
+    texts = is_text(value_type(column.type))
+    column = plain(column)
+    encoded = pa.chunked_array(_chunks(column), column.type).dictionary_encode("encode").unify_dictionaries()
     values = [one for chunk in encoded.chunks[:1] for one in chunk.dictionary.to_pylist()]
-    items = np.empty(len(values) + 1, object)  # the last one is None
-    items[:-1] = [one.decode("utf-8", "surrogateescape") for one in values] if texts else values
-    return [one for chunk in encoded.chunks for one in items[chunk.indices.fill_null(len(values)).to_numpy()]]
+    items = np.empty(len(values), object)
+    items[:] = [missing if one is None else one.decode("utf-8", errors) if texts else one for one in values]
+    whole = np.empty(len(column), object)
+    end = 0
+    for chunk in filter(len, encoded.chunks):
+        start, end = end, end + len(chunk)
+        whole[start:end] = items[np.frombuffer(chunk.indices.buffers()[1], "<i4", len(chunk), 4 * chunk.offset)]
+    return whole
+
+
+def _chunks(column: Any) -> list[Any]:
+    return list(column.chunks) if isinstance(column, pa.ChunkedArray) else [column]
 
 
 @contextmanager

@@ -59,9 +59,8 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
         if held is None:
             return X
         X = held
-    from scipy.sparse import issparse  # here, and not above, as what comes of scikit-learn: tables need neither
-
-    if issparse(X):
+    sparse = sys.modules.get("scipy.sparse")  # whoever hands one in has imported it
+    if sparse is not None and sparse.issparse(X):
         raise TypeError(f"{name} is a sparse matrix, but dense data is required; use its toarray().")
     if is_tensor(X):
         table, like = TensorRows(X), as_numpy(X.new_empty((0, *X.shape[1:])))

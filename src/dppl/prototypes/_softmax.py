@@ -12,8 +12,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import expit, log_softmax, softmax
 
 from dppl.estimators.parameters import ROTATION
 from dppl.kernel import Measure
@@ -254,6 +252,9 @@ class ExampleClassifier:
     @classmethod
     def fit(cls, features: Float, codes: Codes, n_classes: int) -> Self:
         """Fit it; rows of `coef` of classes with an example add up to zero, as at every minimum."""
+        from scipy.optimize import minimize  # here, as below, because a fit without examples needs no SciPy
+        from scipy.special import log_softmax, softmax
+
         known, labels = np.unique(codes, return_inverse=True)
         target = np.eye(len(known))[labels]
 
@@ -276,6 +277,8 @@ class ExampleClassifier:
 
     def gradient(self, weights: Float, offsets: Float, trust: Float) -> Float:
         """Return the sum of clipped gradients of the examples, each as much as its class is trusted."""
+        from scipy.special import softmax
+
         residuals = -softmax(self.features @ weights.T + offsets, axis=1)
         residuals[np.arange(len(self.codes)), self.codes] += 1
         norms = np.linalg.norm(residuals, axis=1)
@@ -301,6 +304,8 @@ class Trust:
         examples rank first, and its deviation. Examples of *other* classes show how wrong ones agree, as in the
         two-groups model of large-scale testing with an empirical null (Efron 2008, DOI 10.1214/07-STS236).
         """
+        from scipy.special import expit, softmax
+
         # The null: mean and variance, without the noise, of a class's agreement with examples of others.
         others = known & ~np.eye(len(known), dtype=bool)
         uneven = 1 + spread**2

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit, ndtri
-from sklearn.utils import Tags
 
 from dppl import _validate
 from dppl._progress import steps
@@ -24,6 +22,9 @@ from dppl.kernel.queries import LabelCounts, LabelGradients, LabelShortfalls, Nu
 from dppl.kernel.reading import SeveralLabels, Unusable
 from dppl.prototypes._shared import unit_directions
 from dppl.prototypes._softmax import SIZE_PERCENT, STEPS, Ascent, ClassSizes, Frame, measured_size, shrunken_mean
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 Float = NDArray[np.float64]
 
@@ -145,6 +146,8 @@ class MultiLabelPrototypes(Classifier):
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Ask for sizes and a mean, climb along sixteen gradients about it, and move the thresholds."""
+        from scipy.special import logit, ndtri
+
         frame = setting.prepared
         size = measured_size(measure, 1)
         unit = measure.unit("counts")
@@ -242,6 +245,8 @@ class MultiLabelPrototypes(Classifier):
         unusable : {"error", "empty"}, default="error"
             As in `decision_function`.
         """
+        from scipy.special import expit, logit  # here, as below, because it is slow to import
+
         return np.asarray(expit(_SHARPNESS * self._scores(X, unusable) + logit(_AT_THRESHOLD)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

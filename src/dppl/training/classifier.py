@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
 from dppl._fingerprint import Fingerprint
@@ -19,6 +17,7 @@ from dppl.encoders import Encoder, load_encoder
 from dppl.encoders.load import Device, Precision, refuse_code
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
+from dppl.estimators.as_scikit import check_fitted
 from dppl.estimators.parameters import parameters
 from dppl.estimators.public_data import PublicData, refuse_private_as_public
 from dppl.estimators.registry import Method, estimator_of
@@ -34,6 +33,8 @@ from dppl.training.descriptions import described, embed_examples, names_by_defau
 from dppl.training.items import Items, check_items, embed_items
 
 if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
     from dppl.kernel.privacy import Ledger
 
 
@@ -43,7 +44,7 @@ def _asks(name: str) -> Any:
 
     @wraps(inherited)
     def method(self: PrivateClassifier, X: Any, *args: Any, **options: Any) -> Any:
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         if not self.model_.several_labels:
             return inherited(self, X, *args, **options)
         return getattr(self.model_, name)(self._rows(X, options.get("unusable", "error")), *args, **options)
@@ -219,7 +220,7 @@ class PrivateClassifier(ReleasedClassifier):
 
     def to_bytes(self) -> bytes:
         """Return the content of the model file that `save` writes; the model names its encoder."""
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         return self.model_.to_bytes()
 
     @classmethod
@@ -274,7 +275,7 @@ class PrivateClassifier(ReleasedClassifier):
         similarity: bool = False,
     ) -> NDArray[Any]:
         """Embed items, and return what the estimator makes of their scores."""
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         return self.model_._scores(self._rows(X, unusable), unusable, made, similarity=similarity)
 
     def _rows(self, X: Any, unusable: Unusable) -> EmbeddingTable:
@@ -304,7 +305,7 @@ class PrivateClassifier(ReleasedClassifier):
         ParameterError
             If the model gives one label a record.
         """
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         if not self.model_.several_labels:
             raise ParameterError("must be 'multilabel' for predict_labels; use predict.", parameter="method")
         labels: list[list[Any] | None] = self.model_.predict_labels(self._rows(X, unusable), unusable=unusable)

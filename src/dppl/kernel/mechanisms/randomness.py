@@ -21,11 +21,33 @@ from dppl.errors import ParameterError
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 
-# Bound on the error of scipy's normal quantile at a tail probability p, in units of 1 + |quantile|. Its rational
-# approximations (Cephes) err by 2⁻⁵⁰ at most in comparisons with ball arithmetic (tests/unit/kernel/mechanisms); about
-# 30 float operations could at worst err by 2⁻⁴⁸. The rest covers the rounding of p to a float, which moves the quantile
-# by less than 2⁻⁵², and the three float operations that follow.
+# Bound on the error of the float quantile at a tail probability p, in units of 1 + quantile. Its rational
+# approximations err by 2⁻⁵⁰ at most in comparisons with ball arithmetic (tests/unit/kernel/mechanisms); about 30 float
+# operations could at worst err by 2⁻⁴⁸. The rest covers the rounding of p to a float, which moves the quantile by less
+# than 2⁻⁵², and the three float operations that follow.
 _QUANTILE_ERROR = 2.0**-43
+# Coefficients of numerator and denominator, of the largest power first, for p from 0.075, down to e⁻²⁵, and below:
+# Wichura (1988), Algorithm AS 241: the percentage points of the normal distribution.
+# fmt: off
+_MIDDLE = (
+    (2509.0809287301227, 33430.57558358813, 67265.7709270087, 45921.95393154987,
+     13731.69376550946, 1971.5909503065513, 133.14166789178438, 3.3871328727963665),
+    (5226.495278852854, 28729.085735721943, 39307.89580009271, 21213.794301586597,
+     5394.196021424751, 687.1870074920579, 42.31333070160091, 1.0),
+)
+_TAIL = (
+    (0.0007745450142783414, 0.022723844989269184, 0.2417807251774506, 1.2704582524523684,
+     3.6478483247632045, 5.769497221460691, 4.630337846156546, 1.4234371107496835),
+    (1.0507500716444169e-09, 0.0005475938084995345, 0.015198666563616457, 0.14810397642748008,
+     0.6897673349851, 1.6763848301838038, 2.053191626637759, 1.0),
+)
+_FAR = (
+    (2.0103343992922881e-07, 2.7115555687434876e-05, 0.0012426609473880784, 0.026532189526576124,
+     0.29656057182850487, 1.7848265399172913, 5.463784911164114, 6.657904643501103),
+    (2.0442631033899397e-15, 1.421511758316446e-07, 1.8463183175100548e-05, 0.0007868691311456133,
+     0.014875361290850615, 0.1369298809227358, 0.599832206555888, 1.0),
+)
+# fmt: on
 # Values drawn at a time, so that their floats stay in a core's cache.
 _BLOCK = 1 << 14
 
@@ -143,11 +165,9 @@ def randomness(random_state: int | None) -> Randomness:
 
 def _rounded(noise_std: float, tails: NDArray[np.uint64]) -> tuple[Int64, NDArray[np.bool_]]:
     """Return round(noise_std·z) for z with P(Z > z) in [tails, tails + 1)·2⁻⁶⁴, and where floats are certain of it."""
-    from scipy.special import ndtri  # here, because the help of a command needs no SciPy
-
     p = tails.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):  # the tail 0, of which nothing is certain
-        z = -ndtri(p * 2.0**-64)
+        z = quantile(p * 2.0**-64)
         # Relative to U its interval is 1/tails wide, and |dz/dlog(U)| = (1 - Phi(z))/phi(z) is less than 1.26.
         error = noise_std * (_quantile_error() * (1 + z) + 2 / p)
         nearest = np.rint(noise_std * z - error)
@@ -155,20 +175,40 @@ def _rounded(noise_std: float, tails: NDArray[np.uint64]) -> tuple[Int64, NDArra
     return np.where(certain, nearest, 0).astype(np.int64), certain
 
 
+def quantile(p: Float) -> Float:
+    """Return the z at which a standard normal variable is larger with probability p, of at least 2⁻⁶⁴ and at most 1/2.
+
+    SciPy has it, too, but its import takes longer than a small fit.
+    """
+    from_middle = 0.5 - p
+    z = from_middle * _ratio(_MIDDLE, 0.180625 - from_middle**2)
+    (tail,) = np.nonzero(from_middle > 0.425)
+    depth = np.sqrt(-np.log(p[tail]))
+    z[tail] = np.where(depth <= 5, _ratio(_TAIL, depth - 1.6), _ratio(_FAR, depth - 5))
+    return z
+
+
+def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], x: Float) -> Float:
+    numerator, denominator = (np.full_like(x, first) for first, *_ in polynomials)
+    for value, coefficients in zip((numerator, denominator), polynomials, strict=True):
+        for one in coefficients[1:]:
+            value *= x
+            value += one
+    return np.divide(numerator, denominator, out=numerator)
+
+
 @functools.cache
 def _quantile_error() -> float:
-    """Return the bound on the error of scipy's quantile, or infinity, so that balls decide all, where it fails.
+    """Return the bound on the error of the quantile, or infinity, so that balls decide all, where it fails.
 
-    The bound was found with the scipy of the tests; this looks whether the one at hand, on its processor and with its
-    mathematical library, keeps a sixteenth of it at a few hundred points.
+    The bound was found on the machines of the tests; this looks whether the processor and the logarithm at hand keep a
+    sixteenth of it at a few hundred points.
     """
-    from scipy.special import ndtri
-
     exponents = np.concatenate([np.arange(1, 65), np.linspace(1, 64, 257)])
     points = 2.0**-exponents
     with ctx.workprec(128):
         errors = [
             abs(float(arb(2).sqrt() * (2 * arb(p)).erfcinv() - arb(z))) / (1 + z)
-            for p, z in zip(points.tolist(), (-ndtri(points)).tolist(), strict=True)
+            for p, z in zip(points.tolist(), quantile(points).tolist(), strict=True)
         ]
     return _QUANTILE_ERROR if max(errors) <= _QUANTILE_ERROR / 16 else math.inf
