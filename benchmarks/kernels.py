@@ -85,18 +85,27 @@ def products(paths, n_public, n_records, rounds, peak_size=PEAK_SIZE):
     }
 
 
-def passes(n_records, rounds):
+def passes(n_records, rounds, width=768):
     """Return the times of the map to the lattice and of class sums over that of a copy of the same float32 rows."""
     rng = np.random.default_rng(0)
-    lattice, X = Lattice(768), rng.standard_normal((n_records, 768), dtype=np.float32)
+    lattice, rotated = Lattice(width), Lattice(width, rotation=0)
+    X = rng.standard_normal((n_records, width), dtype=np.float32)
     rows, codes, copy = lattice.transform(X), rng.integers(0, 100, len(X)), np.empty_like(X)
-    kernels = {
-        f"map of {dtype} {n_records} x 768": partial(lattice.transform, X.astype(dtype))
-        for dtype in ("float16", "float32", "float64", "int8")
+    maps = {
+        f"map of {dtype}": partial(lattice.transform, X.astype(dtype)) for dtype in ("float16", "float32", "float64")
     }
-    kernels[f"class sums {n_records} x 768"] = lambda: class_sums(lattice.blocks(rows), codes, 100, 768)
+    maps["map and rotation of float32"] = partial(rotated.transform, X)
+    kernels = {f"{name} {n_records} x {width}": on_path(run, "float32") for name, run in maps.items()}
+    if find_spec("numba"):
+        kernels |= {f"{name} {n_records} x {width}, compiled": on_path(run, "compiled") for name, run in maps.items()}
+    kernels[f"map of int8 {n_records} x {width}"] = partial(lattice.transform, X.astype(np.int8))
+    kernels[f"class sums {n_records} x {width}"] = lambda: class_sums(lattice.blocks(rows), codes, 100, width)
     return {
-        name: {"s": seconds.round(3).tolist(), COPIES: ratio.round(2).tolist()}
+        name: {
+            "s": seconds.round(3).tolist(),
+            "us a row": (seconds / n_records * 1e6).round(2).tolist(),
+            COPIES: ratio.round(2).tolist(),
+        }
         for name, (seconds, ratio) in measure(kernels, lambda: np.copyto(copy, X), rounds).items()
     }
 
@@ -113,7 +122,9 @@ def main():
         result = {
             "machine": f"{platform.machine()}, numpy {np.__version__}",
             "pairs are": "wall clock, CPU",
-            **passes(options.records, options.rounds),
+            **passes(options.records, options.rounds, 384),
+            **passes(options.records, options.rounds, 768),
+            **passes(options.records, options.rounds, 1280),
         }
         paths = ("float32", "compiled") if find_spec("numba") else ("float32",)
         result |= products(paths, options.public, options.records, options.rounds)

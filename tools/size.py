@@ -16,7 +16,7 @@ BUDGET = {
     "export": 632,
     "finetune": 1751,
     "io": 3785,
-    "kernel": 7271,
+    "kernel": 7394,
     "lab": 4564,
     "planning": 459,
     "prototypes": 1351,

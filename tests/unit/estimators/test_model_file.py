@@ -286,7 +286,7 @@ def test_no_other_format_is_read(version, tmp_path):
     path = tmp_path / "m.safetensors"
     MODELS["mean"].fit(X, TEXT).save(path)
     forged(path, describe(path) | {"format": version})
-    with pytest.raises(ModelFileError, match=f"has format {version!r}; this version of dppl reads format 2"):
+    with pytest.raises(ModelFileError, match=f"has format {version!r}; this version of dppl reads format 4"):
         dppl.load(path)
 
 

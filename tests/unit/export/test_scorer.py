@@ -71,7 +71,7 @@ def test_another_arithmetic_is_noticed(fault, monkeypatch):
     model.fit(X, np.resize(["a", "b"], 40))
     scorer_of(model)
     if fault == "turn":
-        monkeypatch.setattr(module, "rotate", lambda eye, seed: rotate(eye, seed + 1))
+        monkeypatch.setattr(module, "rotate", lambda eye, seed: rotate(eye, seed + 2))
     elif fault == "squared":
         monkeypatch.setattr(type(model), "_class_scores", lambda self, features: np.square(features[:, :2]))
     else:

@@ -29,45 +29,121 @@ def compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
-@compiled("void(float64[:, ::1], int8[:, ::1], float64, int64, int64, float64)")
-def plain_rows(rows: Any, out: Any, scale: float, numerator: int, denominator: int, shrink: float) -> None:
-    """Write the lattice rows of `rows`, which are overwritten; see `Lattice` for the bound."""
-    n, d = rows.shape
-    width = 1
-    while width < d:
-        width *= 2
-    squares = np.zeros(width)
+@njit
+def _scale_to(row: Any, bits: Any, squares: Any, length: float, far: int) -> bool:
+    """Make a row so long, and return whether it has a direction; `bits` are the bits of its numbers."""
+    largest = np.int64(0)
+    for j in range(row.size):
+        largest = max(largest, bits[j] & 0x7FFFFFFFFFFFFFFF)  # of absolute values bits are in order as numbers are
+    if not 0 < largest < 0x7FF0000000000000:  # infinity, above which is what is no number
+        return False
+    power: Any = 1022 - (largest >> 52)
+    if abs(power) > far:
+        factor = math.ldexp(1.0, min(max(power, -1022), 1022))
+        for j in range(row.size):
+            row[j] *= factor
+    for j in range(row.size):
+        squares[j] = row[j] * row[j]
+    left = row.size
+    while left > 1:
+        half = left // 2
+        for j in range(half):
+            squares[j] += squares[half + j]
+        if left % 2:
+            squares[0] += squares[left - 1]
+        left = half
+    factor = length / math.sqrt(squares[0])
+    for j in range(row.size):
+        row[j] *= factor
+    return True
+
+
+@njit
+def _rotate(row: Any, spare: Any, signs: Any, parts: int, width: int) -> None:
+    root, share = 1.0 / math.sqrt(width), 2.0 / parts
+    for turn in range(len(signs)):
+        for j in range(row.size):
+            row[j] *= signs[turn, j]
+        part = row[row.size - spare.size :] if turn % 2 else row[: spare.size]
+        if parts > 1:
+            total = spare[:width]
+            total[:] = part[:width]
+            for k in range(1, parts):
+                for j in range(width):
+                    total[j] += part[k * width + j]
+            for j in range(width):
+                total[j] *= share
+            for k in range(parts):
+                for j in range(width):
+                    part[k * width + j] -= total[j]
+        for k in range(parts):
+            source, target = part[k * width : (k + 1) * width], spare[k * width : (k + 1) * width]
+            half = width // 2
+            left = half
+            while left:
+                for j in range(half):
+                    one, two = source[2 * j], source[2 * j + 1]
+                    target[j], target[half + j] = one + two, one - two
+                source, target = target, source
+                left //= 2
+            for j in range(width):
+                part[k * width + j] = root * source[j]
+
+
+@compiled(
+    "void(float64[:, ::1], int8[:, ::1], float64[::1], int64, float64[:, ::1], int64, int64,"
+    "float64, int64, int64, float64, int64)"
+)
+def map_rows(
+    rows: Any,
+    out: Any,
+    center: Any,
+    pool: int,
+    signs: Any,
+    parts: int,
+    width: int,
+    scale: float,
+    numerator: int,
+    denominator: int,
+    shrink: float,
+    far: int,
+) -> None:
+    """Write the lattice rows of `rows`, which are overwritten."""
+    dim = out.shape[1]
+    spare = np.empty(parts * width)
+    squares = np.empty(rows.shape[1])
     bits = rows.view(np.int64)
-    for i in range(n):
+    moved = center.size > 0 or pool > 1
+    for i in range(len(rows)):
         row, q = rows[i], out[i]
-        largest = np.int64(0)
-        for j in range(d):
-            largest = max(largest, bits[i, j] & 0x7FFFFFFFFFFFFFFF)
-        if largest == 0 or largest >= 0x7FF0000000000000:
+        usable = _scale_to(row, bits[i], squares, 1.0 if moved else scale, far)
+        if usable and moved:
+            if center.size:
+                for j in range(row.size):
+                    row[j] -= center[j]
+            if pool > 1:
+                for j in range(dim):
+                    total = row[j * pool]
+                    for k in range(1, pool):
+                        total += row[j * pool + k]
+                    row[j] = total
+            usable = _scale_to(row[:dim], bits[i, :dim], squares, scale, far)
+        if not usable:
             q[:] = 0
             continue
-        power: Any = min(max(1022 - (largest >> 52), -1022), 1022)
-        factor = math.ldexp(1.0, power)
-        for j in range(d):
-            row[j] *= factor
-            squares[j] = row[j] * row[j]
-        squares[d:] = 0.0
-        half = width // 2
-        while half:
-            for j in range(half):
-                squares[j] += squares[j + half]
-            half //= 2
-        factor = scale / math.sqrt(squares[0])
+        row = row[:dim]
+        _rotate(row, spare, signs, parts, width)
         while True:
             total = np.int64(0)
-            for j in range(d):
-                row[j] *= factor
+            for j in range(dim):
                 step = np.int32(min(max(np.rint(row[j]), -127.0), 127.0))
                 total += np.int64(step * step)
                 q[j] = step
             if denominator * total <= numerator:
                 break
             factor = min(math.sqrt(numerator / denominator / total), shrink)
+            for j in range(dim):
+                row[j] *= factor
 
 
 # Integers are multiplied as pairs of 16 bits, whose two products most processors add up in 32 bits by one instruction.

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256, shake_256
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
 from dppl.errors import InputError, ParameterError
-from dppl.kernel.lattice.stream import RowSource, in_order, iter_blocks, one_thread_each
+from dppl.kernel.lattice.stream import RowSource, compiled_kernels, in_order, iter_blocks, one_thread_each
 
 LARGEST = 127
 SUM_ROWS = 4096  # 127·4096 < 2²⁴, so a block's class sums are exact in float32
@@ -27,7 +27,8 @@ _READ_ROWS = 4096
 # Rotation pays off where rounding to the lattice would cut off more than this share of the public rows' energy.
 _LOST_ENERGY = 0.01
 _LOOK_AT_ROWS = 2000
-_ROUNDS = 3  # of the rotation
+# Binary exponents of the largest number of a row from which on its squares are kept in range.
+_FAR = 300
 _SHRINK = 1 - 2.0**-10
 
 Float = NDArray[np.float64]
@@ -75,6 +76,8 @@ class Lattice:
         self.dim = self.n_features // self.pool
         self.squared_norm = Fraction(LARGEST**2 * self.dim, 16)
         self.scale = LARGEST * math.sqrt(self.dim) / 4
+        # How long NumPy takes for a row, in multiples of the plain map.
+        self._passes = 1 + 2 * (self.rotation is not None) + (self.center is not None or self.pool > 1)
         # A text that two lattices share if they map every row alike.
         digest = None if self.center is None else sha256(self.center.tobytes()).hexdigest()
         described = {**self.to_dict(), "center": digest, "dim": self.dim, "squared_norm": str(self.squared_norm)}
@@ -83,22 +86,24 @@ class Lattice:
     def transform(self, X: ArrayLike, *, numbers: int = _BLOCK_NUMBERS) -> Int8:
         """Return the lattice rows of numbers, so many mapped at a time; int8 means lattice rows (see the class)."""
         rows = self._checked(np.asarray(X))
+        if rows.dtype == np.int8 and self.is_plain:
+            return self._bounded(rows)
+        kernels = compiled_kernels(rows.size * self._passes)
         out = np.empty((len(rows), self.dim), np.int8)
-        step = min(max(1, numbers // self.n_features), len(rows))
+        step = min(max(1, (_BLOCK_NUMBERS if kernels else numbers) // self.n_features), len(rows))
         # Memory that every block uses again: new pages cost more than the arithmetic.
-        spare = np.empty((3, step, self.n_features))
+        block, *spare = np.empty((1 if kernels else 3, step, self.n_features))
         for start in range(0, len(rows), max(step, 1)):
-            part = rows[start : start + step]
-            here, free = out[start : start + step], spare[:, : len(part)]
-            if rows.dtype == np.int8 and self.is_plain:
-                here[:] = self._bounded(part)
-                continue
+            here = out[start : start + step]
+            given, *free = (array[: len(here)] for array in (block, *spare))
             with np.errstate(all="ignore"):  # what underflows tells of a private row, as do signalling NaN
-                # A fixed memory layout: sums over a row add in the same order whatever array the row was cut from.
-                np.copyto(free[0], part, casting="unsafe")
-                steps = self._map(free[0], free[1:])
-                steps *= self.scale
-                here[:] = round_within(steps, self.squared_norm, LARGEST, out=free[2, :, : self.dim])
+                # Both ways start from float64 in one memory layout, so that no sum depends on how rows were given.
+                np.copyto(given, rows[start : start + step], casting="unsafe")
+                if kernels:
+                    kernels.map_rows(given, here, *self._compiled())
+                    continue
+                steps = self._map(given, self.scale, free[0])
+                here[:] = round_within(steps, self.squared_norm, LARGEST, out=free[1][:, : self.dim])
         return out
 
     def blocks(self, source: RowSource, size: int = SUM_ROWS) -> Iterator[Int8]:
@@ -119,7 +124,7 @@ class Lattice:
         step = max(1, _BLOCK_NUMBERS // self.n_features)
         for start in range(0, len(rows), step):
             with np.errstate(all="ignore"):
-                out[start : start + step] = self._map(np.ascontiguousarray(rows[start : start + step], np.float64))
+                out[start : start + step] = self._map(np.array(rows[start : start + step], np.float64, order="C"), 1.0)
         return out
 
     def loses_much(self, X_public: RowSource) -> bool:
@@ -128,7 +133,7 @@ class Lattice:
         if not len(block) or block.dtype == np.int8:
             return bool(len(block))
         with np.errstate(all="ignore"):
-            u = self._map(np.ascontiguousarray(block, np.float64))
+            u = self._map(np.array(block, np.float64, order="C"), 1.0)
         excess = np.maximum(np.abs(u) * self.scale - LARGEST, 0) / self.scale
         return bool(np.sum(excess**2) > _LOST_ENERGY * np.sum(u**2))
 
@@ -147,33 +152,57 @@ class Lattice:
         """Enforce the bound on rows that are said to be of this lattice. Those that keep it stay as they are."""
         rows = rows.copy()  # a memory map may change after the check
         numerator, denominator = self.squared_norm.numerator, self.squared_norm.denominator
-        squares = np.multiply(rows, rows, dtype=np.int16).sum(
-            axis=1, dtype=np.int64
-        )  # 16 bits hold the square of -128 too
-        wrong = (denominator * squares > numerator) | (rows.min(axis=1) < -LARGEST)
-        if wrong.any():
-            rows[wrong] = round_within(rows[wrong].astype(np.float64), self.squared_norm, LARGEST).astype(np.int8)
+        for block in iter_blocks(rows, max(1, _BLOCK_NUMBERS // self.n_features)):
+            squares = np.multiply(block, block, dtype=np.int16).sum(axis=1, dtype=np.int64)  # 16 bits hold 128² too
+            wrong = (denominator * squares > numerator) | (block.min(axis=1) < -LARGEST)
+            if wrong.any():
+                block[wrong] = round_within(block[wrong].astype(np.float64), self.squared_norm, LARGEST)
         return rows
 
-    def _map(self, block: Float, spare: Float | None = None) -> Float:
-        """Return φ(x) of rows, zero where there is none; `spare`, two arrays of their shape, is overwritten."""
-        u, usable = block, np.ones(len(block), bool)
-        # Rows of norm 1, which are moved and made as long again. Numbers out of range belong to single rows.
-        with np.errstate(all="ignore"):
-            for is_moved in (False,) if self.is_plain else (False, True):
-                if is_moved and self.center is not None:
-                    u = u - self.center
-                if is_moved and self.pool > 1:
-                    u = u[:, : self.dim * self.pool].reshape(len(u), self.dim, self.pool).mean(axis=2)
-                largest = np.maximum(u.max(axis=1), -u.min(axis=1))  # NaN if a row holds any
-                usable &= np.isfinite(largest) & (largest > 0)
-                out, squares = np.empty((2, *u.shape)) if is_moved or spare is None else spare
-                # Dividing by the largest entry first keeps squares of huge and tiny rows in range.
-                np.divide(u, np.where(usable, largest, 1.0)[:, None], out=out)
-                out /= np.sqrt(np.square(out, out=squares).sum(axis=1, keepdims=True))
-                out[~usable] = 0.0
-                u = out
+    def _map(self, u: Float, length: float, squares: Float | None = None) -> Float:
+        """Return a multiple of φ(x) of rows, or zero; the rows, and `squares` of their shape, are overwritten."""
+        squares = np.empty_like(u) if squares is None else squares
+        if self.center is not None or self.pool > 1:
+            usable = _scale_to(u, 1.0, squares)
+            if self.center is not None:
+                u -= self.center
+            if self.pool > 1:
+                *others, u = (u[:, k : self.dim * self.pool : self.pool] for k in reversed(range(self.pool)))
+                for other in reversed(others):
+                    u += other
+            u[~usable] = 0.0
+        _scale_to(u, length, squares[:, : self.dim])
         return u if self.rotation is None else rotate(u, self.rotation)
+
+    def _compiled(self) -> tuple[Any, ...]:
+        """Return what the compiled map is given of this one."""
+        center = np.empty(0) if self.center is None else self.center
+        signs, parts = np.empty((0, self.dim)), (1, 1)
+        if self.rotation is not None:
+            signs, parts = _signs(self.rotation, self.dim), _parts(self.dim)
+        bound = self.squared_norm.numerator, self.squared_norm.denominator
+        return center, self.pool, signs, *parts, self.scale, *bound, _SHRINK, _FAR
+
+
+def _scale_to(u: Float, length: float, squares: Float) -> NDArray[np.bool_]:
+    """Make rows so long, or zero where they have no direction, and return which have one."""
+    largest = np.maximum(u.max(axis=1), -u.min(axis=1))  # NaN if a row holds any
+    usable: NDArray[np.bool_] = np.isfinite(largest) & (largest > 0)
+    # A power of two changes no digit, and keeps the squares of huge and tiny rows in range.
+    power = np.frexp(largest)[1]
+    power = np.where(np.abs(power) > _FAR, np.clip(-power, -1022, 1022), 0)
+    if power.any():
+        u *= np.ldexp(1.0, power)[:, None]
+    squares = np.square(u, out=squares)
+    # By halving, so that the order of additions is one that a compiler can follow.
+    while (half := squares.shape[1] // 2) > 0:
+        sums = squares[:, :half] + squares[:, half : 2 * half]
+        if squares.shape[1] % 2:
+            sums[:, 0] += squares[:, -1]
+        squares = sums
+    u *= length / np.sqrt(squares)
+    u[~usable] = 0.0
+    return usable
 
 
 def usable_rows(source: RowSource) -> NDArray[np.bool_]:
@@ -193,31 +222,49 @@ def rotate(rows: Float, seed: int) -> Float:
 
     It spreads a few huge coordinates over all of them, so that rounding to the lattice clips nothing. The bits of one
     row of a BLAS product would depend on how many rows it came with; here every step is an element-wise addition, so a
-    row's result depends on that row alone: three rounds of random signs and a Walsh-Hadamard transform (Ailon, Chazelle
-    2009, The fast Johnson-Lindenstrauss transform), on the first, the last and again the first p coordinates, where p
-    is the largest power of two that fits. The signs come from SHAKE-256, so the map is the same on every machine.
+    row's result depends on that row alone. A round gives coordinates random signs, reflects the m parts of m·2ᵏ
+    coordinates about their mean (I - 2/m for each m of them), and is a Walsh-Hadamard transform of each part (Ailon,
+    Chazelle 2009, The fast Johnson-Lindenstrauss transform). One round is enough where it covers all coordinates, as it
+    does for the widths of most encoders; else there are three, on the first, the last and again the first coordinates.
+    The signs come from SHAKE-256, so the map is the same on every machine.
     """
     n, n_features = rows.shape
-    width = 1 << (n_features.bit_length() - 1)
+    parts, width = _parts(n_features)
     # A row a column: what is added then lies together, also where coordinates are neighbours.
-    columns, spare = np.array(rows.T, order="C"), np.empty((width, n))
+    columns, spare = np.array(rows.T, order="C"), np.empty((parts * width, n))
     for turn, sign in enumerate(_signs(seed, n_features)):
         columns *= sign[:, None]
-        part = columns[n_features - width :] if turn % 2 else columns[:width]
-        source, target = part, spare
+        covered = columns[n_features - parts * width :] if turn % 2 else columns[: parts * width]
+        if parts > 1:
+            first, *others = pieces = covered.reshape(parts, width, n)
+            mean = first.copy()
+            for other in others:
+                mean += other
+            mean *= 2.0 / parts
+            pieces -= mean
+        source, target = covered, spare
         for half in (1 << i for i in range(width.bit_length() - 1)):
             # The number of pairs is stated: with -1 instead NumPy could not tell it of no rows.
-            pairs, results = (array.reshape(width // (2 * half), 2, half * n) for array in (source, target))
+            pairs, results = (a.reshape(parts * width // (2 * half), 2, half * n) for a in (source, target))
             np.add(pairs[:, 0], pairs[:, 1], out=results[:, 0])
             np.subtract(pairs[:, 0], pairs[:, 1], out=results[:, 1])
             source, target = target, source
-        np.divide(source, math.sqrt(width), out=part)
+        np.multiply(source, 1.0 / math.sqrt(width), out=covered)
     return np.array(columns.T, order="C")
 
 
+def _parts(n_features: int) -> tuple[int, int]:
+    """Return how many parts (of more, a reflection leaves too much where it is) of which width cover most."""
+    covers = ((m, 1 << (n_features // m).bit_length() - 1) for m in (1, 3, 5) if m <= n_features)
+    return max(covers, key=math.prod)
+
+
+@lru_cache(maxsize=64)
 def _signs(seed: int, n_features: int) -> Float:
-    digest = shake_256(f"dppl rotation {seed} {n_features}".encode()).digest(_ROUNDS * n_features)
-    bits = np.frombuffer(digest, np.uint8).reshape(_ROUNDS, n_features) & 1
+    """Return the signs of each round, of shape (n_rounds, n_features)."""
+    n_rounds = 1 if math.prod(_parts(n_features)) == n_features else 3
+    digest = shake_256(f"dppl rotation {seed} {n_features}".encode()).digest(n_rounds * n_features)
+    bits = np.frombuffer(digest, np.uint8).reshape(n_rounds, n_features) & 1
     return np.where(bits == 1, -1.0, 1.0)
 
 
@@ -231,13 +278,13 @@ def round_within(steps: Float, squared_norm: Fraction, largest: float = math.inf
     numerator, denominator = squared_norm.numerator, squared_norm.denominator
     q = np.rint(steps, out=out)
     np.clip(q, -largest, largest, out=q)
-    squares = np.einsum("ij,ij->i", q, q)
+    squares = np.vecdot(q, q)
     over = np.flatnonzero(denominator * squares > numerator)
     long, squares = steps[over], squares[over]
     while over.size:
         long *= np.minimum(np.sqrt(float(squared_norm) / squares), _SHRINK)[:, None]
         q[over] = rounded = np.clip(np.rint(long), -largest, largest)
-        squares = np.einsum("ij,ij->i", rounded, rounded)
+        squares = np.vecdot(rounded, rounded)
         still = denominator * squares > numerator
         over, long, squares = over[still], long[still], squares[still]
     return q
