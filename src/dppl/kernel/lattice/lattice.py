@@ -106,8 +106,13 @@ class Lattice:
                 here[:] = round_within(steps, self.squared_norm, LARGEST, out=free[1][:, : self.dim])
         return out
 
+    def announce(self, n_rows: int) -> None:
+        """Count rows before they are mapped, so that whatever pays off for all of them is there for the first."""
+        compiled_kernels(n_rows * self.n_features * self._passes)
+
     def blocks(self, source: RowSource, size: int = SUM_ROWS) -> Iterator[Int8]:
         """Yield the lattice rows of an array, memory map or table in blocks of at most `size` rows."""
+        self.announce(source.shape[0])
         blocks = iter_blocks(source, size)
         if source.shape[0] * self.n_features < _WORTH_THREADS or one_thread_each.n_threads() == 1:
             yield from map(self.transform, blocks)

@@ -53,7 +53,8 @@ BLOCK_ROWS = 4096
 _TAKE_ROWS = 8192
 # Lattice rows of a table that are kept, a byte a number.
 _CACHE_BYTES = 1 << 30
-# Numbers that a process maps before numba is imported, which takes more than a second: then they took NumPy as long.
+# Numbers to map before numba is imported, which takes more than a second, as NumPy would for half of them. Rows of a
+# pass count twice: when it starts, and when each is mapped.
 _WORTH_NUMBA = 1 << 28
 _numbers = 0
 _NUMPY_FLOATS = ("torch.float16", "torch.float32", "torch.float64")
@@ -166,6 +167,7 @@ class LatticeRows:
         done, end, hashed = self._n_cached, 0, sha256()
         if done == self._source.shape[0]:
             return
+        self.lattice.announce(self._source.shape[0] - done)
         for block in iter_blocks(self._source, BLOCK_ROWS):
             end += len(block)
             if end <= done:
