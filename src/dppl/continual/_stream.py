@@ -176,8 +176,8 @@ class ContinualClassifier(EmbeddingClassifier):
             check_same_promise(task.earlier.guarantee_, self._of_tasks(guarantee, task.number - 1))
             # A total beyond all use is refused before it is paid, and one of hardly any meaning warns.
             total = self._of_tasks(guarantee, task.number).budget
-            if total.weakness and not self.budget.weakness:
-                warnings.warn(total.weakness, WeakBudgetWarning, stacklevel=4)
+            if (weakness := total.weakness) and not self.budget.weakness:
+                warnings.warn(weakness, WeakBudgetWarning, stacklevel=4)
         return replace(plan, guarantee=guarantee)
 
     def _of_tasks(self, guarantee: Guarantee, n_tasks: int) -> Guarantee:

@@ -146,8 +146,8 @@ class EmbeddingClassifier(ReleasedClassifier):
         forget(self)
         try:
             self.check_parameters()
-            if self.budget.weakness:
-                warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=3)
+            if weakness := self.budget.weakness:
+                warnings.warn(weakness, WeakBudgetWarning, stacklevel=3)
             # Numbers that leave the range of floats belong to single rows, and must neither warn nor stop the others.
             with one_thread_each, np.errstate(all="ignore"):
                 # Plan: shapes, kinds, parameters and public values alone decide what is released, and what it costs.

@@ -281,8 +281,8 @@ def _ask(
     random_state: int | None,
 ) -> _Asked:
     """Plan, pay, predict with every model and ask, in this order."""
-    if checked_budget(budget).weakness:
-        warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=3)
+    if weakness := checked_budget(budget).weakness:
+        warnings.warn(weakness, WeakBudgetWarning, stacklevel=3)
     tables = X if isinstance(X, tuple) else (X,) * len(models)
     if len(tables) != len(models):
         raise InputError(f"X must be one table for all models, or a tuple of one for each; got {len(tables)}.")

@@ -197,8 +197,8 @@ def evaluate(
     >>> bool(evaluation.accuracy.low > 0.8)
     True
     """
-    if checked_budget(budget).weakness:
-        warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
+    if weakness := checked_budget(budget).weakness:
+        warnings.warn(weakness, WeakBudgetWarning, stacklevel=2)
     predictor = predictor_of(model, X)
     n_classes = len(predictor.classes)
     _validate.one_of(("ignore", "strict"), unknown_labels=unknown_labels)

@@ -210,8 +210,8 @@ class FilmEnsemble(NetworkClassifier):
             stream.check_same_promise(self.guarantee_, stream.of_tasks(guarantee, n, self.tasks))
         # A total beyond all use is refused before it is paid, and one of hardly any meaning warns.
         total = stream.of_tasks(guarantee, n + 1, self.tasks).budget
-        if total.weakness:
-            warnings.warn(total.weakness, WeakBudgetWarning, stacklevel=3)
+        if weakness := total.weakness:
+            warnings.warn(weakness, WeakBudgetWarning, stacklevel=3)
         return guarantee
 
     def _of_task(self, values: NDArray[np.float32]) -> SparseFinetuner:
