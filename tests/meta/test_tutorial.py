@@ -1,7 +1,6 @@
 """The script of docs/tutorials runs from an Excel file to a served model, and leaves what the page says."""
 
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -29,15 +28,18 @@ def free_port():
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}")
-def test_the_script_of_the_hospital_runs(tmp_path):
+def test_the_script_of_the_hospital_runs(tmp_path, environment):
+    """Commands fork from one process, but for the service, which is ended by its number."""
     commands = tmp_path / "bin"
     commands.mkdir()
-    for name, command in (("dppl", "-m dppl"), ("python", "")):
-        (commands / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {command} "$@"\n', encoding="utf-8")
+    fork = shutil.which("dppl", path=environment["PATH"])
+    service = f'[ "$1" = serve ] && exec "{sys.executable}" -m dppl "$@"\n'
+    for name, command in (("dppl", f'{service}exec "{fork}"'), ("python", f'exec "{sys.executable}"')):
+        (commands / name).write_text(f'#!/bin/sh\n{command} "$@"\n', encoding="utf-8")
         (commands / name).chmod(0o755)
     folder = tmp_path / "ward"
     folder.mkdir()
-    environment = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}", "PORT": str(free_port())}
+    environment = {**environment, "PATH": f"{commands}:{environment['PATH']}", "PORT": str(free_port())}
     done = subprocess.run(
         ["bash", SCRIPT], cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
     )
