@@ -181,8 +181,6 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Show the vers
 
 def _prepare_process() -> None:
     """End at a signal by way of what cleans up, and write in a fixed encoding."""
-    # typer's pydantic would look through all installed packages for plugins, and hand them what was typed.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for number in _ENDS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dppl import _validate
 from dppl._metadata import LATTICE
@@ -249,6 +248,8 @@ def _parquet_fragment(file: Any, place: Place, x: str, metadata: Mapping[str, st
 
 
 def _lengths(values: Any) -> set[int]:
+    import pyarrow.compute as pc  # here, as in `parquet`: arrays of NumPy need none of it, and it is slow to import
+
     return (
         set(pc.unique(pc.list_value_length(values)).drop_null().to_pylist()) if parquet.is_list(values.type) else set()
     )

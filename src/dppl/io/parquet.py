@@ -12,8 +12,6 @@ from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from dppl.errors import InputError
 from dppl.io._places import Place, open_place
@@ -116,6 +114,8 @@ def _chunks(column: Any) -> list[Any]:
 @contextmanager
 def open_parquet(place: Place) -> Iterator[Any]:
     """Open a Parquet file."""
+    import pyarrow.parquet as pq
+
     with converting(f"{place} must be a Parquet file that Arrow can read"):
         size = _FETCHED if place.local is None else _READ_BUFFER
         file = pq.ParquetFile(place.open(), pre_buffer=False, buffer_size=size)
@@ -273,6 +273,8 @@ def _is_content(kind: Any) -> bool:
 
 def _payload(column: pa.Array, place: int) -> bytes:
     """Return the bytes of one text or image, whose neighbours stay undecoded."""
+    import pyarrow.compute as pc
+
     # A slice shares the batch's memory.
     one = column[place : place + 1]
     value = plain(pc.struct_field(one, "bytes") if pa.types.is_struct(one.type) else one)[0].as_py()

@@ -201,7 +201,7 @@ def public_classes(classes: ArrayLike | None, *, in_order: bool = False) -> NDAr
         if first.setdefault(key, place) != place:
             repeated = f"number {place} repeats number {first[key]}, counted from 0"
             raise ParameterError(f"classes must name every class once; {repeated}.")
-    return given.copy() if in_order else np.unique(given)
+    return given.copy() if in_order else np.sort(given)
 
 
 def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> Codes:
