@@ -90,9 +90,19 @@ def _rotate(row: Any, spare: Any, signs: Any, parts: int, width: int) -> None:
                 part[k * width + j] = root * source[j]
 
 
+def _array(kind: Any, ndim: int) -> Any:
+    """Return the type of an array that is read only."""
+    return types.Array(kind, ndim, "C", readonly=True)
+
+
+_Float, _Int = types.float64, types.int64
+
+
 @compiled(
-    "void(float64[:, ::1], int8[:, ::1], float64[::1], int64, float64[:, ::1], int64, int64,"
-    "float64, int64, int64, float64, int64)"
+    types.void(
+        *(_Float[:, ::1], types.int8[:, ::1], _array(_Float, 1), _Int, _array(_Float, 2), _Int, _Int),
+        *(_Float, _Int, _Int, _Float, _Int),
+    )
 )
 def map_rows(
     rows: Any,
@@ -160,11 +170,6 @@ _LOG2_E, _SMALLEST_LOG2 = residuals.LOG2_E, residuals.SMALLEST_LOG2
 _E0, _E1, _E2, _E3, _E4, _E5, _E6 = residuals.EXP2
 _LENGTH, _SQUARED_LENGTH = residuals.LENGTH, float(residuals.RESOLUTION) ** 2
 _ONE = np.float32(1)
-
-
-def _array(kind: Any, ndim: int) -> Any:
-    """Return the type of an array that is read only."""
-    return types.Array(kind, ndim, "C", readonly=True)
 
 
 _ROWS, _STEPS, _PAIRS = _array(types.int8, 2), _array(types.int32, 2), _array(types.int32, 2)

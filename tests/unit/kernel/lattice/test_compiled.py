@@ -1,5 +1,6 @@
 """What numba compiles, against what NumPy does."""
 
+import pickle
 import subprocess
 import sys
 
@@ -110,6 +111,18 @@ def test_a_compiled_row_is_mapped_the_same_in_any_company(kernels):
         q = mapped(lattice, rows, kernels)
         assert (mapped(lattice, rows[order], kernels) == q[order]).all()
         assert (np.concatenate([mapped(lattice, rows[i : i + 1], kernels) for i in range(50)]) == q[:50]).all()
+
+
+def test_a_lattice_that_travelled_maps_rows_although_its_arrays_are_read_only(kernels):
+    rng = np.random.default_rng(3)
+    rows = odd_rows(rng, 50, 96)
+    for lattice in maps(96, rng):
+        # As Ray hands them to a task.
+        buffers = []
+        packed = pickle.dumps(lattice, protocol=5, buffer_callback=buffers.append)
+        there = pickle.loads(packed, buffers=[bytes(one.raw()) for one in buffers])
+        assert there.center is None or not there.center.flags.writeable
+        assert (mapped(there, rows, kernels) == mapped(lattice, rows)).all()
 
 
 def test_the_law_notices_another_order_of_additions(kernels):
