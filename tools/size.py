@@ -20,7 +20,7 @@ BUDGET = {
     "lab": 4564,
     "planning": 459,
     "prototypes": 1351,
-    "serve": 927,
+    "serve": 928,
     "statement": 1484,
     "training": 883,
 }

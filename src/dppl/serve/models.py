@@ -143,6 +143,7 @@ def open_model(
         def near(row: _Rows) -> float:
             return float(model.similarity(row, unusable="empty")[0])
 
+        classify(np.zeros((1, model.n_features_in_)))  # imports what the first request would wait for
         if model.has_similarity:
             similarity = near
 
