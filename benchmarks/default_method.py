@@ -3,10 +3,11 @@
     python benchmarks/default_method.py [--records 50000] [--features 768] [--classes 100] [--repeats 1]
     python benchmarks/default_method.py --file-of-records 1000000 [--features 384] [--classes 100]
 
-The first fits SoftmaxPrototypes, whose noise is that of the operating system, and beside it what others would do with
-the same rows: a linear layer by Opacus with ghost clipping, over as many full-batch steps as SoftmaxPrototypes takes
-gradients (with its loader, as its tutorials use it, and with the rows handed in ready-made), and scikit-learn's
-logistic regression, which is not private. Needs `pip install torch==2.13.0 opacus`.
+The first fits SoftmaxPrototypes, whose noise is that of the operating system, by NumPy and, where numba is installed,
+compiled; and beside it what others would do with the same rows: a linear layer by Opacus with ghost clipping, over as
+many full-batch steps as SoftmaxPrototypes takes gradients (with its loader, as its tutorials use it, and with the rows
+handed in ready-made), and scikit-learn's logistic regression, which is not private. Needs
+`pip install torch==2.13.0 opacus`.
 
 The second writes rows in float16 to a file, and fits from the memory map: seconds, and the largest resident memory
 beyond that of the process before.
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -28,6 +30,11 @@ from sklearn.linear_model import LogisticRegression
 
 from dppl import GaussianDP, SoftmaxPrototypes
 from dppl.prototypes._softmax import STEPS
+from measuring import on_path
+
+PATHS = {"SoftmaxPrototypes, NumPy": "float32"}
+if find_spec("numba"):
+    PATHS["SoftmaxPrototypes, numba"] = "compiled"
 
 
 def main():
@@ -55,7 +62,9 @@ def beside_others(options):
     X_test, y_test, _ = probe.mixture(20_000, n_features, n_classes, rng, means)
     score = lambda weights: float(((X_test @ weights.T).argmax(axis=1) == y_test).mean())  # noqa: E731
     runs = {
-        "SoftmaxPrototypes": lambda X, y: fit(X, y, n_classes).score(X_test, y_test),
+        name: lambda X, y, path=path: on_path(lambda: fit(X, y, n_classes).score(X_test, y_test), path)()
+        for name, path in PATHS.items()
+    } | {
         "Opacus, its data loader": lambda X, y: score(probe.run_opacus(X, y, n_classes, STEPS, 1, loader=True)),
         "Opacus, ready-made batch": lambda X, y: score(probe.run_opacus(X, y, n_classes, STEPS, 1, loader=False)),
         "LogisticRegression, not private": lambda X, y: LogisticRegression(C=10.0).fit(X, y).score(X_test, y_test),
@@ -67,12 +76,14 @@ def beside_others(options):
         for name, run in runs.items():
             accuracy[name], taken = probe.cpu_seconds(lambda run=run: run(X, y))
             seconds[name] = min(seconds[name], taken)
-    ours = seconds["SoftmaxPrototypes"]
     return {
         "size": f"{options.records} x {n_features}, {n_classes} classes, {STEPS} gradients, {probe.THREADS} threads",
         "CPU seconds": {name: round(value, 2) for name, value in seconds.items()},
         "accuracy": {name: round(value, 4) for name, value in accuracy.items()},
-        "ratio to SoftmaxPrototypes": {name: round(value / ours, 2) for name, value in seconds.items()},
+        **{
+            f"ratio to {ours}": {name: round(value / seconds[ours], 2) for name, value in seconds.items()}
+            for ours in PATHS
+        },
         "ratio wanted": "above 1",
     }
 
