@@ -14,8 +14,6 @@ from numba import config as config
 from numba import njit, types
 from numba.extending import intrinsic
 
-from dppl.kernel.lattice import residuals
-
 
 def compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function for these types when it is defined, or load what an earlier process compiled."""
@@ -166,9 +164,6 @@ _LOW_BITS, _HALF = np.int32(10), np.int32(2**9)
 MOST_ROWS = 16_384
 # Rows that stay near a core while they meet one public panel after the other.
 _TILE_ROWS = 256
-_LOG2_E, _SMALLEST_LOG2 = residuals.LOG2_E, residuals.SMALLEST_LOG2
-_E0, _E1, _E2, _E3, _E4, _E5, _E6 = residuals.EXP2
-_LENGTH, _SQUARED_LENGTH = residuals.LENGTH, float(residuals.RESOLUTION) ** 2
 _ONE = np.float32(1)
 
 
@@ -338,11 +333,28 @@ def _add_rows(values: Any, size: Any) -> None:
         size = half
 
 
-@compiled(types.int32[:, ::1](_LOGITS, _CODES, _array(types.float64, 1), types.float32, types.boolean))
-def softmax_steps(logits: Any, codes: Any, weights: Any, clip: Any, shortfalls: Any) -> Any:
+@compiled(
+    types.int32[:, ::1](
+        *(_LOGITS, _CODES, _array(_Float, 1), types.float32, types.boolean),
+        *(types.float32, types.float32, types.UniTuple(types.float32, 7), types.float32, types.int64),
+    )
+)
+def softmax_steps(
+    logits: Any,
+    codes: Any,
+    weights: Any,
+    clip: Any,
+    shortfalls: Any,
+    log2_e: Any,
+    smallest: Any,
+    exp2: Any,
+    length: Any,
+    squared_length: Any,
+) -> Any:
     """Return residuals (or 1/C - p) on the grid, shape (C, n), by the operations of `residuals` in their order.
 
-    So many records at a time that all stays in a core's first cache.
+    So many records at a time that all stays in a core's first cache. Its numbers are arguments: code that was kept by
+    an earlier process would not notice that another module has changed them.
     """
     m, n = logits.shape
     size, half = m * _PANEL, (m + 1) // 2 * _PANEL
@@ -362,16 +374,16 @@ def softmax_steps(logits: Any, codes: Any, weights: Any, clip: Any, shortfalls: 
             for j in range(width):
                 there[j] = here[j] - lane[j]
         for i in range(size):
-            x = r[i] * _LOG2_E
-            x = _SMALLEST_LOG2 if x < _SMALLEST_LOG2 else x  # NaN stays
+            x = r[i] * log2_e
+            x = smallest if x < smallest else x  # NaN stays
             whole = np.rint(x)
             x -= whole
-            power = _E6 * x + _E5
-            power = power * x + _E4
-            power = power * x + _E3
-            power = power * x + _E2
-            power = power * x + _E1
-            r[i] = power * x + _E0
+            power = exp2[6] * x + exp2[5]
+            power = power * x + exp2[4]
+            power = power * x + exp2[3]
+            power = power * x + exp2[2]
+            power = power * x + exp2[1]
+            r[i] = power * x + exp2[0]
             exponents[i] = np.int32(np.int32(np.int32(whole) + 127) << 23)
         for i in range(size):
             r[i] *= powers[i]
@@ -396,7 +408,7 @@ def softmax_steps(logits: Any, codes: Any, weights: Any, clip: Any, shortfalls: 
             few[i] += r[half + i] * r[half + i]
         _add_rows(few, half)
         for j in range(_PANEL):
-            lane[j] = _LENGTH / max(np.sqrt(few[j]), clip)
+            lane[j] = length / max(np.sqrt(few[j]), clip)
             squares[j] = 0
         for c in range(m):
             there = r[c * _PANEL : (c + 1) * _PANEL]
@@ -406,7 +418,7 @@ def softmax_steps(logits: Any, codes: Any, weights: Any, clip: Any, shortfalls: 
         # The check that sensitivities rest on, of integers below 2⁵³. NaN does not pass.
         kept[:] = 0
         for j in range(width):
-            if codes[start + j] >= 0 and squares[j] <= _SQUARED_LENGTH:
+            if codes[start + j] >= 0 and squares[j] <= squared_length:
                 kept[j] = weights[start + j]
         for c in range(m):
             there, here = r[c * _PANEL : (c + 1) * _PANEL], out[c, start : start + width]

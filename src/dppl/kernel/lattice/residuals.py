@@ -57,7 +57,9 @@ _LARGEST_DIM = 300_000
 SMALLEST_LOG2 = np.float32(-40)
 LOG2_E = np.float32(1 / math.log(2))
 # Taylor series of 2^f; for |f| ≤ 1/2 its remainder is below the rounding of float32.
-EXP2 = [np.float32(math.log(2) ** k / math.factorial(k)) for k in range(7)]
+EXP2 = tuple(np.float32(math.log(2) ** k / math.factorial(k)) for k in range(7))
+# As compiled code takes them.
+NUMBERS = LOG2_E, SMALLEST_LOG2, EXP2, LENGTH, RESOLUTION**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +299,7 @@ class _IntegerLayer:
         logits = self.logits(rows)
         if self._compiled:
             weights = np.ones(len(codes)) if of_records is None else of_records / WEIGHT_STEPS
-            return self._compiled.softmax_steps(logits, codes, weights, np.float32(clip), shortfalls)
+            return self._compiled.softmax_steps(logits, codes, weights, np.float32(clip), shortfalls, *NUMBERS)
         with _turns(logits.size):
             return _on_grid(*_residuals(logits, codes, shortfalls=shortfalls), clip, of_records)
 

@@ -44,16 +44,20 @@ def test_a_million_odd_residuals_are_the_same_integers(n_classes):
             pairs = residuals._residuals(logits.copy(), codes, shortfalls=shortfalls)
             expected = residuals._on_grid(*pairs, clip, weights)
         shares = weights / WEIGHT_STEPS
-        assert (compiled.softmax_steps(logits, codes, shares, np.float32(clip), shortfalls) == expected).all()
+        assert (
+            compiled.softmax_steps(logits, codes, shares, np.float32(clip), shortfalls, *residuals.NUMBERS) == expected
+        ).all()
         # The control: the last bit of a logit shows.
-        moved = compiled.softmax_steps(np.nextafter(logits, np.float32(0)), codes, shares, np.float32(clip), shortfalls)
+        moved = compiled.softmax_steps(
+            np.nextafter(logits, np.float32(0)), codes, shares, np.float32(clip), shortfalls, *residuals.NUMBERS
+        )
         assert n_classes == 1 or (moved != expected).any()
 
 
 def test_what_is_no_number_adds_nothing():
     logits = np.zeros((3, 70), np.float32)
     logits[1, 5:] = np.nan
-    steps = compiled.softmax_steps(logits, np.zeros(70, np.intp), np.ones(70), np.float32(1), False)
+    steps = compiled.softmax_steps(logits, np.zeros(70, np.intp), np.ones(70), np.float32(1), False, *residuals.NUMBERS)
     assert (steps[:, :5] != 0).all()
     assert not steps[:, 5:].any()
 
