@@ -16,7 +16,7 @@ BUDGET = {
     "export": 632,
     "finetune": 1751,
     "io": 3788,
-    "kernel": 7406,
+    "kernel": 7420,
     "lab": 4564,
     "planning": 459,
     "prototypes": 1351,
