@@ -281,7 +281,7 @@ class _IntegerLayer:
         if self._compiled:
             self.block_rows = _COMPILED_ROWS
             n_limbs = 1 if np.abs(self.weights).max() < 2**15 else 2
-            self._pairs = self._compiled.pairs_of(self.weights.astype(np.int32), n_limbs)
+            self._pairs = self._compiled.pairs_of(self.weights.astype(np.int32, order="C"), n_limbs)
 
     def logits(self, rows: Int8) -> Float32:
         """Return logits of shape (n_classes, n)."""

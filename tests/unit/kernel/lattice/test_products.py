@@ -79,7 +79,7 @@ def test_everything_of_a_layer_is_the_same(dim, n_classes, size):
     for compute in (
         lambda: gradient.sum(blocks, codes, weights, offsets, clip=0.8),
         lambda: gradient.sum(blocks, codes, weights, of_records=of_records),
-        lambda: gradient.sum(blocks, codes, weights, label_sets=sets, of_records=of_records),
+        lambda: gradient.sum(blocks, codes, np.asfortranarray(weights), label_sets=sets, of_records=of_records),
         lambda: gradient.hits(blocks, codes, weights, offsets),
         lambda: gradient.shortfalls(blocks, codes, weights, of_records),
         lambda: label_shortfalls(lattice, blocks, sets, weights, offsets, 0.5, of_records),
