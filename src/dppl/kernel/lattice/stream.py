@@ -57,6 +57,7 @@ _CACHE_BYTES = 1 << 30
 # pass count twice: when it starts, and when each is mapped.
 _WORTH_NUMBA = 1 << 28
 _numbers = 0
+_importing = Lock()
 _NUMPY_FLOATS = ("torch.float16", "torch.float32", "torch.float64")
 
 RowSource: TypeAlias = NDArray[Any] | RowTable
@@ -266,7 +267,8 @@ def compiled_kernels(numbers: int) -> ModuleType | None:
 @cache
 def _import_compiled() -> ModuleType | None:
     try:
-        with warnings.catch_warnings():
+        # Two threads at once would leave the filters of one to the process.
+        with _importing, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module = import_module("dppl.kernel.lattice.compiled")
     except Exception:  # a missing, damaged or too old numba: there is another way

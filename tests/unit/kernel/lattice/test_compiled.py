@@ -3,6 +3,10 @@
 import pickle
 import subprocess
 import sys
+import time
+import warnings
+from threading import Barrier, BrokenBarrierError, Thread
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -140,6 +144,26 @@ def test_numba_is_imported_once_it_pays(monkeypatch):
     monkeypatch.setattr(stream, "_import_compiled", lambda: "kernels")
     found = [stream.compiled_kernels(stream._WORTH_NUMBA // 4) for _ in range(5)]
     assert found == [None, None, None, "kernels", "kernels"]
+
+
+def test_threads_that_import_numba_at_once_leave_the_filters_of_warnings_as_they_were(monkeypatch):
+    both, before = Barrier(2), list(warnings.filters)
+
+    def found(_):
+        try:
+            if both.wait(0.3):
+                time.sleep(0.1)
+        except BrokenBarrierError:  # one after the other
+            pass
+        return SimpleNamespace(config=SimpleNamespace(DISABLE_JIT=0))
+
+    monkeypatch.setattr(stream, "import_module", found)
+    threads = [Thread(target=stream._import_compiled.__wrapped__) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert warnings.filters == before
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged", "switched off"])
