@@ -117,8 +117,12 @@ def load_predictor(
     shares: Shares | None = None,
     *,
     similarity: bool = False,
+    trial: bool = True,
 ) -> Predictor:
-    """Load what embeds records for a model, and return it with the classifier of its rows."""
+    """Load what embeds records for a model, and return it with the classifier of its rows.
+
+    Labels that no guarantee is about need no trial of the encoder.
+    """
     if isinstance(model, Finetuned):
         network, probabilities_of = model.predictor(encoder, device=device)
 
@@ -130,7 +134,7 @@ def load_predictor(
         return network, classify
     from dppl.training.classifier import encoder_of_model  # here, because help texts need no scikit-learn
 
-    loaded = encoder_of_model(model, encoder, device=device)
+    loaded = encoder_of_model(model, encoder, device=device, trial=trial)
     return loaded, lambda rows: _classified(model, rows, shares, similarity=similarity)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from dppl import _validate
+from dppl._progress import progress
 from dppl.cli._groups import check_output, load_model
 from dppl.cli._output import note, printable
 from dppl.cli._request import argument, flag, option, request
@@ -20,10 +21,12 @@ _NEXT = {
     "hf": "hf upload OWNER/NAME {path}",
 }
 
+_ENCODERS = ("minilm", "st", "hf")  # schemes of encoders of texts that torch computes
+
 
 @request()
 class Export:
-    """Write a model for ONNX or PyTorch, or as a folder for a model hub.
+    """Write a model for ONNX or PyTorch, or as a folder for a model hub; or an encoder of texts for ONNX.
 
     onnx is a graph from rows to labels, scores and probabilities; torch a .pt2 file of torch.export; hf a folder with
     the model file and its card. Each holds the guarantee, and the first two are read without dppl. They compute what
@@ -34,9 +37,13 @@ class Export:
       dppl export my.safetensors --to onnx --out my.onnx
       dppl export my.safetensors --to torch --out my.pt2
       dppl export my.safetensors --to hf --out my-model --license apache-2.0
+      dppl export minilm --to onnx --out minilm.onnx
+
+    The last is the encoder onnx:minilm.onnx, which predicts without torch, in a fifth of the time. A model that uses
+    it is trained with it.
     """
 
-    model: Path = argument("MODEL", "Model file of `dppl fit` or `dppl train`.")
+    model: Path = argument("MODEL", "Model file of `dppl fit` or `dppl train`; or an encoder of texts, such as minilm.")
     to: str = option("|".join(_NEXT), "The format: see below.")
     out: Path = option("PATH", "File to write, or with --to hf the folder.")
     encoder: Path | None = option(
@@ -54,6 +61,11 @@ class Export:
         to: Any = self.to
         if to != "hf":
             check_output(out, (model, self.encoder), force=self.force)
+        if not model.exists() and str(model).partition(":")[0] in _ENCODERS:
+            with progress(f"exporting {model}"):
+                save(str(model), out, to=to, encoder=self.encoder, license=self.license, overwrite=self.force)
+            typer.echo(f"Saved to {printable(out)}. Next: dppl train DATA --encoder onnx:{printable(out)} ...")
+            return
         fitted = load_model(model)
         if is_network(fitted):
             raise ParameterError(

@@ -69,14 +69,19 @@ class OnModel(Records, Device):
         return self.open_source(path, replace(columns, id=None), labels)
 
     def load_predictor(
-        self, model: EmbeddingClassifier | Finetuned, shares: Any = None, *, similarity: bool = False
+        self,
+        model: EmbeddingClassifier | Finetuned,
+        shares: Any = None,
+        *,
+        similarity: bool = False,
+        trial: bool = True,
     ) -> Predictor:
         """Load the encoder."""
         from dppl.predictions import load_predictor
 
         device: Any = self.device
         with progress("loading the encoder"):
-            return load_predictor(model, self.encoder, device, shares, similarity=similarity)
+            return load_predictor(model, self.encoder, device, shares, similarity=similarity, trial=trial)
 
 
 @request("out", "x", "encoder", "force")
@@ -192,7 +197,7 @@ class Predict(OnModel, Where):
             raise ParameterError("reads embeddings; use dppl embed --engine ray first.", parameter="engine")
         with self._local_data() as path:
             source = self.open_records(model, path)
-            predictor = self.load_predictor(model, shares, similarity=similarity)
+            predictor = self.load_predictor(model, shares, similarity=similarity, trial=False)
             with progress("embedding", source.count) as advance:
                 found, unusable = predict_source(model.classes_, source, predictor, advance)
         _note_unusable(unusable)

@@ -8,6 +8,8 @@ batch. One whose rotary embedding adapts to the length of what it has seen remem
 from __future__ import annotations
 
 import hashlib
+import io
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -81,6 +83,34 @@ class FrozenModel:
             tensors = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
             embeddings: NDArray[np.float32] = self._call(self.model, tensors).float().cpu().numpy()
         return embeddings
+
+    def to_onnx(self, arrays: dict[str, NDArray[Any]]) -> bytes:
+        """Return an ONNX file from integer arrays of rows and lengths, such as these, to embeddings."""
+        torch, call, names = self._torch, self._call, list(arrays)
+
+        class Whole(torch.nn.Module):  # type: ignore[misc, name-defined]
+            def __init__(self, model: Any) -> None:
+                super().__init__()
+                self.model = model
+
+            def forward(self, *tensors: Any) -> Any:
+                return call(self.model, dict(zip(names, tensors, strict=True)))
+
+        content = io.BytesIO()
+        # It follows one computation and needs no further package; what it warns of, `dppl.export` tries.
+        with warnings.catch_warnings(), torch.inference_mode():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                Whole(self.model).eval(),
+                tuple(map(torch.from_numpy, arrays.values())),
+                content,
+                dynamo=False,
+                opset_version=17,
+                input_names=names,
+                output_names=["embeddings"],
+                dynamic_axes={**{name: {0: "rows", 1: "length"} for name in names}, "embeddings": {0: "rows"}},
+            )
+        return content.getvalue()
 
     @contextmanager
     def pool(self, workers: int) -> Iterator[ThreadPoolExecutor]:

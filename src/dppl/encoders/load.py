@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from dppl import _validate
 from dppl.encoders.catalogue import PRESETS
-from dppl.encoders.fixed import Encoder, FixedShapeEncoder
+from dppl.encoders.fixed import Adapter, Encoder, FixedShapeEncoder
 from dppl.encoders.windows import TextWindows
 from dppl.errors import InputError, ParameterError
 
@@ -44,6 +44,7 @@ def load_encoder(
     device: Device = "auto",
     precision: Precision = "auto",
     batch_rows: int | None = None,
+    trial: bool = True,
 ) -> Encoder:
     """Load a frozen public encoder from this machine; nothing is downloaded.
 
@@ -61,6 +62,9 @@ def load_encoder(
     batch_rows : int, default=None
         Rows of a batch, fixed for all that this encoder computes. By default the largest number, up to one that keeps
         the device busy, that fits into memory, found on synthetic rows.
+    trial : bool, default=True
+        Whether to try on synthetic rows that no row changes another. This takes seconds, and predictions need it not.
+        Without it the fingerprint says that rows are not independent.
 
     Returns
     -------
@@ -82,24 +86,30 @@ def load_encoder(
     **Privacy.** The encoder knows no private data: its shapes, batch sizes and checks come from synthetic rows. An
     embedding is a function of its image or text alone if ``fingerprint.row_independent``; see `dppl.encoders.fixed`.
     """
-    _validate.one_of(get_args(Device), device=device)
-    _validate.one_of(get_args(Precision), precision=precision)
-    scheme, source = parse(uri, _LOADERS, _FORMS, "encoder")
-    module, function = _LOADERS[scheme]
-    try:
-        adapter = getattr(importlib.import_module(module), function)(source, device, precision)
-    except InputError as error:
-        where = f" {PRESETS[uri].weights}" if uri in PRESETS else ""
-        raise InputError(f"{error}{where}") from None
+    adapter = load_adapter(uri, device, precision)
     text_loader = None
     if adapter.for_texts:
         place, _, query = uri.partition("?")
         options = dict(parse_qsl(query, keep_blank_values=True)) | adapter.for_texts
         text_loader = partial(load_encoder, f"{place}?{urlencode(options)}")
-    encoder = FixedShapeEncoder(adapter, without_folders(uri), batch_rows, text_loader)
+    encoder = FixedShapeEncoder(adapter, without_folders(uri), batch_rows, text_loader, trial=trial)
     same = {"device": adapter.device, "precision": adapter.dtype, "batch_rows": encoder.batch_rows}
     encoder.loader = partial(load_encoder, uri, **same)
     return encoder
+
+
+def load_adapter(uri: str, device: Device = "auto", precision: Precision = "auto") -> Adapter:
+    """Load the model of an encoder."""
+    _validate.one_of(get_args(Device), device=device)
+    _validate.one_of(get_args(Precision), precision=precision)
+    scheme, source = parse(uri, _LOADERS, _FORMS, "encoder")
+    module, function = _LOADERS[scheme]
+    try:
+        adapter: Adapter = getattr(importlib.import_module(module), function)(source, device, precision)
+    except InputError as error:
+        where = f" {PRESETS[uri].weights}" if uri in PRESETS else ""
+        raise InputError(f"{error}{where}") from None
+    return adapter
 
 
 def load_windows(uri: str) -> TextWindows:

@@ -11,8 +11,9 @@ texts::
 
     {"modality": "text", "tokenizer": "tokenizer.json", "max_tokens": 256, "pooling": "mean"}
 
-where the tokenizer is a file of the library tokenizers, next to the model; the inputs are of ``input_ids``,
-``attention_mask`` and ``token_type_ids`` those that the model has. ``pad_id`` is the token to pad with (default 0).
+where the tokenizer is a file of the library tokenizers, next to the model, or the content of one; the inputs are of
+``input_ids``, ``attention_mask`` and ``token_type_ids`` those that the model has. ``pad_id`` is the token to pad with
+(default 0), and ``prompt`` what every text begins with. `dppl.export.save` writes such files.
 Both may name an ``output`` (default: the first) and a ``pooling``: ``mean``, ``cls``, or ``none`` (default) for an
 output that is one row per example already. The option ``max_windows`` of a URI is as in `dppl.encoders.transformers`.
 
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import json
 import re
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ from dppl.encoders.windows import TextWindows, Tokens
 from dppl.errors import InputError, ParameterError
 
 # Fields of a statement besides modality, output and pooling: required ones, and others.
-_FIELDS = {"image": (("size",), OPTIONS[1:]), "text": (("tokenizer", "max_tokens"), ("pad_id",))}
+_FIELDS = {"image": (("size",), OPTIONS[1:]), "text": (("tokenizer", "max_tokens"), ("pad_id", "prompt"))}
 _TYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -182,9 +184,13 @@ def windows(source: Source) -> TextWindows | None:
 def _tokenizer(path: Path, source: Source, options: dict[str, Any]) -> tuple[Any, TextWindows]:
     name, limit = options["tokenizer"], options["max_tokens"]
     _validate.positive_integer(max_tokens=limit)
-    if not (path.parent / name).is_file():
+    library = optional("tokenizers", "tokenizers", "onnx").Tokenizer
+    if isinstance(name, dict):
+        tokenizer = library.from_str(json.dumps(name))
+    elif (path.parent / name).is_file():
+        tokenizer = library.from_file(str(path.parent / name))
+    else:
         raise InputError(f"there is no tokenizer {path.parent / name}.")
-    tokenizer = optional("tokenizers", "tokenizers", "onnx").Tokenizer.from_file(str(path.parent / name))
     tokenizer.no_padding()
 
     def encode(text: str, most: int) -> Tokens:
@@ -193,15 +199,18 @@ def _tokenizer(path: Path, source: Source, options: dict[str, Any]) -> tuple[Any
         encoded = tokenizer.encode(text)
         return {"input_ids": np.array(encoded.ids, np.int32), "token_type_ids": np.array(encoded.type_ids, np.int32)}
 
-    return tokenizer, TextWindows.of(encode, limit, source.number("max_windows"))
+    return tokenizer, TextWindows.of(encode, limit, source.number("max_windows"), options.get("prompt", ""))
 
 
 def _texts(path: Path, source: Source, options: dict[str, Any], shared: dict[str, Any]) -> TextAdapter:
     tokenizer, made = _tokenizer(path, source, options)
-    digest, pad = files_digest(path.parent, [options["tokenizer"]]), options.get("pad_id", 0)
+    name, pad, prompt = options["tokenizer"], options.get("pad_id", 0), options.get("prompt", "")
+    within = isinstance(name, dict)
+    digest = sha256(json.dumps(name).encode()).hexdigest() if within else files_digest(path.parent, [name])
+    said = f", prompt {prompt!r}" if prompt else ""
     adapter = TextAdapter(
         **shared,
-        preprocessing=f"tokens {digest}, at most {made.limit}, padding {pad}{made}",
+        preprocessing=f"tokens {digest}, at most {made.limit}, padding {pad}{said}{made}",
         windows=made,
         padding={"input_ids": pad},
         vocabulary=np.array(sorted(tokenizer.get_vocab(with_added_tokens=False).values()), np.int64),

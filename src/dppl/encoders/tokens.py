@@ -46,6 +46,9 @@ class TextAdapter(Adapter):
     # Tokens for synthetic texts. Without it they come from an English sentence, if the tokenizer knows them.
     vocabulary: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
+    # What a file for `dppl.encoders.onnx` must state of the tokenizer; None where it cannot.
+    stated: Callable[[], dict[str, Any]] | None = None
+
     def __post_init__(self) -> None:
         self.prepare = self.windows.prepare
 
@@ -96,7 +99,11 @@ class TextAdapter(Adapter):
         return rows
 
     def forward(self, inputs: Sequence[Any], shape: Any) -> NDArray[np.float32]:
-        """Embed a full batch, padded on the right."""
+        """Embed a full batch."""
+        return self.compute(self.arrays(inputs, shape))
+
+    def arrays(self, inputs: Sequence[Any], shape: Any) -> dict[str, NDArray[Any]]:
+        """Return a batch as arrays, padded on the right."""
         padded, _ = shape
         arrays = {name: np.full((len(inputs), padded), self.padding.get(name, 0), np.int64) for name in inputs[0]}
         mask = np.zeros((len(inputs), padded), np.int64)
@@ -104,4 +111,4 @@ class TextAdapter(Adapter):
             mask[place, : len(row["input_ids"])] = 1
             for name, values in row.items():
                 arrays[name][place, : len(values)] = values
-        return self.compute({**arrays, "attention_mask": mask})
+        return {**arrays, "attention_mask": mask}

@@ -224,11 +224,23 @@ def _adapter(named: _Named, device: str, precision: str) -> Adapter:
             **shared,
         )
     tokenizer, made, preprocessing = _tokenizer(named)
+
+    def stated() -> dict[str, Any]:
+        return {
+            "modality": "text",
+            "tokenizer": json.loads(tokenizer.backend_tokenizer.to_str()),
+            "max_tokens": made.limit,
+            "pad_id": tokenizer.pad_token_id or 0,
+            "prompt": named.prompt,
+        }
+
+    pads = model.config.model_type in _PADDED
     return TextAdapter(
         preprocessing=preprocessing,
         windows=made,
         padding={"input_ids": tokenizer.pad_token_id or 0},
         vocabulary=_vocabulary(tokenizer, model),
+        stated=None if pads or not hasattr(tokenizer, "backend_tokenizer") else stated,
         **shared,
     )
 

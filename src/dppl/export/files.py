@@ -28,12 +28,14 @@ def save(
     license: str | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write a model in a format that is read without dppl, or as a folder for a model hub.
+    """Write a model in a format that is read without dppl, or as a folder for a model hub; or an encoder of texts.
 
     Parameters
     ----------
-    model : EmbeddingClassifier, PrivateClassifier or PrivateSearch
-        Fitted.
+    model : EmbeddingClassifier, PrivateClassifier, PrivateSearch or str
+        Fitted; or for ``"onnx"`` the URI of an encoder of texts that torch computes, such as ``"minilm"``. Its file is
+        the encoder ``onnx:FILE``, which needs no torch. It computes the same up to rounding but not to the last bit, so
+        it is another encoder: a model that predicts with it was fitted with it.
     path : path
         A file, or for ``"hf"`` a folder.
     to : {"onnx", "torch", "hf"}
@@ -52,11 +54,18 @@ def save(
     MissingExtra
         If a package that writes it is not installed.
     InputError
-        If the model cannot be written in it.
+        If the model cannot be written in it, or what is read back embeds some fixed texts otherwise.
     FileExistsError
         If a file exists and `overwrite` is False.
     """
     _validate.one_of(TARGETS, to=to)
+    if isinstance(model, str):
+        if to != "onnx" or encoder is not None or license is not None:
+            raise ParameterError("must be 'onnx' for an encoder, without other options.", parameter="to")
+        from dppl.export.encoder import to_bytes
+
+        write_atomically(path, to_bytes(model), overwrite=overwrite)
+        return
     if encoder is not None and to != "onnx":
         raise ParameterError("goes with the format onnx; leave it out.", parameter="encoder")
     if license is not None and to != "hf":

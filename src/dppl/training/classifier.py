@@ -331,6 +331,7 @@ def encoder_of_model(
     encoder: str | Encoder | None = None,
     *,
     device: Device = "auto",
+    trial: bool = True,
 ) -> Encoder:
     """Return the encoder of a model: the given one, or loaded by the URI that it names unless that is Python code."""
     if model.encoder_ is None:
@@ -340,7 +341,7 @@ def encoder_of_model(
         refuse_code(named.uri)
     loaded = named.uri if encoder is None else encoder
     if isinstance(loaded, str):
-        loaded = load_encoder(loaded, device=device, precision=cast(Precision, named.dtype))
+        loaded = load_encoder(loaded, device=device, precision=cast(Precision, named.dtype), trial=trial)
     if not loaded.fingerprint.same_function(named):
         raise InputError(
             f"the model was fitted on embeddings of {named.uri!r}; this is another encoder, or other weights or "
