@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args, overload
+from typing import Any, Literal, TypeAlias, get_args, overload
 from urllib.parse import parse_qsl, urlencode
 
 from dppl import _validate
@@ -90,10 +90,10 @@ def load_encoder(
     text_loader = None
     if adapter.for_texts:
         place, _, query = uri.partition("?")
-        options = dict(parse_qsl(query, keep_blank_values=True)) | adapter.for_texts
+        options = dict(parse_qsl(query, keep_blank_values=True)) | dict(adapter.for_texts)
         text_loader = partial(load_encoder, f"{place}?{urlencode(options)}")
     encoder = FixedShapeEncoder(adapter, without_folders(uri), batch_rows, text_loader, trial=trial)
-    same = {"device": adapter.device, "precision": adapter.dtype, "batch_rows": encoder.batch_rows}
+    same: dict[str, Any] = {"device": adapter.device, "precision": adapter.dtype, "batch_rows": encoder.batch_rows}
     encoder.loader = partial(load_encoder, uri, **same)
     return encoder
 

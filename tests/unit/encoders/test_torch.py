@@ -1,5 +1,6 @@
 """The adapters to timm and transformers, on small models saved to disk and loaded back."""
 
+import copy
 import json
 import shutil
 from types import SimpleNamespace
@@ -13,9 +14,11 @@ from dppl.cli.main import app
 from dppl.encoders import Encoder, Fingerprint, load_encoder
 from dppl.encoders import transformers as hf
 from dppl.encoders.fixed import FixedShapeEncoder
+from dppl.encoders.frozen import FrozenModel
 from dppl.encoders.load import Source, load_windows
 from dppl.encoders.tokens import TextAdapter
 from dppl.errors import InputError, ParameterError
+from dppl.training.classifier import PrivateClassifier, encoder_of_model
 
 pytest.importorskip("torch")
 PIL = pytest.importorskip("PIL.Image")
@@ -593,6 +596,61 @@ def test_st_texts(library, sentences, texts, independent):
     independent(encoder, texts)
     model = library.SentenceTransformer(str(sentences), device="cpu")
     np.testing.assert_allclose(encoder.encode(texts), model.encode(texts), **CLOSE)
+
+
+def test_an_export_for_onnx_is_another_encoder_of_the_same_function(sentences, texts, tmp_path, independent):
+    for package in ("onnx", "onnxruntime"):
+        pytest.importorskip(package)
+    path = tmp_path / "sentences.onnx"
+    dppl.export.save(f"st:{sentences}", path, to="onnx")
+    with pytest.raises(FileExistsError):
+        dppl.export.save(f"st:{sentences}", path, to="onnx")
+    here, there = load_encoder(f"st:{sentences}", batch_rows=4), load_encoder(f"onnx:{path}", batch_rows=4)
+    assert there.fingerprint.row_independent
+    long = [*texts, " ".join(["charged twice"] * 60)]
+    np.testing.assert_allclose(there.encode(long), here.encode(long), **CLOSE)
+    independent(there, texts)
+    # Bits differ, so no model that was fitted with one predicts with the other.
+    model = PrivateClassifier(here, dppl.ZCDP(9.0), ["a", "b"], method="mean").fit(
+        texts, np.resize(["a", "b"], len(texts))
+    )
+    with pytest.raises(InputError, match="this is another encoder"):
+        encoder_of_model(model.model_, there)
+
+
+def test_an_export_that_embeds_otherwise_is_refused(sentences, tmp_path, monkeypatch):
+    for package in ("onnx", "onnxruntime"):
+        pytest.importorskip(package)
+    call = FrozenModel.to_onnx
+    for uri in (f"st:{sentences}?max_windows=1", f"st:{sentences}"):
+        with pytest.raises(InputError, match="differ by more than rounding"):
+            dppl.export.save(uri, tmp_path / "one.onnx", to="onnx")
+        monkeypatch.setattr(FrozenModel, "to_onnx", lambda self, arrays: call(changed(self), arrays))
+    assert not (tmp_path / "one.onnx").exists()
+
+
+def changed(frozen):
+    """Return a model with another pooling."""
+    other = copy.copy(frozen)
+    other._call = lambda model, tensors: model(**tensors).last_hidden_state[:, 0]
+    return other
+
+
+def test_only_texts_of_torch_are_exported(vit, sentences, tmp_path):
+    for package in ("onnx", "onnxruntime"):
+        pytest.importorskip(package)
+    with pytest.raises(ParameterError, match="must be an encoder of texts that torch computes"):
+        dppl.export.save(f"hf:{vit}", tmp_path / "one.onnx", to="onnx")
+    with pytest.raises(ParameterError, match="to must be 'onnx' for an encoder"):
+        dppl.export.save(f"st:{sentences}", tmp_path / "one", to="hf")
+
+
+def test_without_a_trial_rows_are_the_same_and_nothing_is_promised(sentences, texts, same_bits):
+    tried = load_encoder(f"st:{sentences}", batch_rows=4)
+    untried = load_encoder(f"st:{sentences}", batch_rows=4, trial=False)
+    assert (tried.fingerprint.row_independent, untried.fingerprint.row_independent) == (True, False)
+    assert untried.fingerprint.same_function(tried.fingerprint)
+    same_bits(untried.encode(texts), tried.encode(texts))
 
 
 @pytest.mark.parametrize(
