@@ -40,7 +40,10 @@ COMMANDS = {
         "verify",
         "Compute sensitivities, noise and cost of a model again, and compare them with what its file states.",
     ),
-    "export": ("export", "Write a model for ONNX or PyTorch, or as a folder for a model hub."),
+    "export": (
+        "export",
+        "Write a model for ONNX or PyTorch, or as a folder for a model hub; or an encoder of texts for ONNX.",
+    ),
     "check": ("check", "Report on private records, before a fit: bad ones, unknown labels, class sizes."),
     "audit": ("audit", "Measure a lower bound on the privacy loss of a method and compare it with the promise."),
     "ledger": ("ledger", "Keep an account of everything released from a private data set."),

@@ -39,8 +39,7 @@ class Export:
       dppl export my.safetensors --to hf --out my-model --license apache-2.0
       dppl export minilm --to onnx --out minilm.onnx
 
-    The last is the encoder onnx:minilm.onnx, which predicts without torch, in a fifth of the time. A model that uses
-    it is trained with it.
+    The last is the encoder onnx:minilm.onnx, which needs no torch, for training and predictions.
     """
 
     model: Path = argument("MODEL", "Model file of `dppl fit` or `dppl train`; or an encoder of texts, such as minilm.")
