@@ -56,8 +56,7 @@ _CACHE_BYTES = 1 << 30
 # Numbers to map before numba is imported, which takes more than a second, as NumPy would for half of them. Rows of a
 # pass count twice: when it starts, and when each is mapped.
 _WORTH_NUMBA = 1 << 28
-_numbers = 0
-_importing = Lock()
+_numbers, _importing = 0, Lock()
 _NUMPY_FLOATS = ("torch.float16", "torch.float32", "torch.float64")
 
 RowSource: TypeAlias = NDArray[Any] | RowTable
@@ -267,8 +266,7 @@ def compiled_kernels(numbers: int) -> ModuleType | None:
 @cache
 def _import_compiled() -> ModuleType | None:
     try:
-        # Two threads at once would leave the filters of one to the process.
-        with _importing, warnings.catch_warnings():
+        with _importing, warnings.catch_warnings():  # two at once would leave their filters to the process
             warnings.simplefilter("ignore")
             module = import_module("dppl.kernel.lattice.compiled")
     except Exception:  # a missing, damaged or too old numba: there is another way
