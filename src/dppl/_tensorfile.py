@@ -33,7 +33,11 @@ def to_bytes(key: str, fields: dict[str, Any], tensors: dict[str, NDArray[Any]])
 
 def read(path: str | os.PathLike[str], key: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the description under `key` and the tensors; a ValueError says what is wrong with the file."""
-    content = Path(path).read_bytes()
+    return parsed(Path(path).read_bytes(), key)
+
+
+def parsed(content: bytes, key: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return what such bytes hold; a ValueError says what is wrong with them."""
     try:
         tensors = load(content)  # which checks all lengths
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])

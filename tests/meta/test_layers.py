@@ -29,6 +29,7 @@ LAYERS = [
     {"prototypes"},
     {"continual"},
     {"training"},
+    {"federation"},
     {"planning"},
     {"finetune"},
     {"checks", "predictions"},
@@ -174,6 +175,7 @@ NAMES = (
     "training",
     "planning",
     "finetune",
+    "federation",
     "audit",
     "evaluation",
     "export",
@@ -280,7 +282,7 @@ def test_no_files_import_each_other_in_a_circle():
 PRIVATE = {"records", "outcomes", "persons", "whole_persons", "mechanisms"}
 TAKEN = {"are_missing", "checked_ids", "classes_of_persons", "id_bytes", "ids_of_fit", "person_codes", "texts_apart"}
 TAKEN |= {"CONFIDENCES", "SCORE_EDGES", "TEMPERATURES", "Disagreements", "Guesses", "MostHits", "SignedHits"}
-TAKEN |= {"Part", "Parted", "once_each", "pieces", "private_data"}
+TAKEN |= {"Holders", "Part", "Parted", "once_each", "pieces", "private_data"}
 EXACT = {"class_sums", "gram_matrices", "weighted_sum", "SoftmaxGradient", "curvature_sums"}
 # Two files of queries stand outside the kernel: gradients of networks need torch, and projections are one research
 # method's. Cells look at the clipping of CoinPress.

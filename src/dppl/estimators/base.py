@@ -19,7 +19,7 @@ from dppl._metadata import ENCODER, columns_of, stated
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.as_scikit import names_of_features
 from dppl.estimators.parameters import GROUPS, ROTATION, LatticeOptions, check_values, parameters, with_options
-from dppl.estimators.plan import Plan, Setting, Task
+from dppl.estimators.plan import Plan, Setting, Task, check_declared, rows_of_a_person
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.released import ReleasedClassifier
 from dppl.kernel import reading
@@ -31,7 +31,7 @@ from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVERED, FORM_OF_FILES
 from dppl.kernel.queries import WITHIN_CLASS
 from dppl.kernel.reading import SeveralLabels, UnknownLabels
-from dppl.kernel.records import private_data
+from dppl.kernel.records import Holders, private_data
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
@@ -169,7 +169,11 @@ class EmbeddingClassifier(ReleasedClassifier):
                 # Pay, before a private value is read: whoever stops a fit after that has seen something of it.
                 # Not the seed: whoever reads the ledger could remove the noise.
                 recorded = {name: one for name, one in plan.parameters.items() if name != "random_state"}
-                guarantee, entry = charge(ledger, partition, guarantee, type(self).__name__, recorded)
+                if isinstance(private, Holders):
+                    self._check_holders(ledger)
+                    guarantee, entry = private.agree(plan, guarantee, type(self).__name__, as_json(recorded)), None
+                else:
+                    guarantee, entry = charge(ledger, partition, guarantee, type(self).__name__, recorded)
                 with charged(entry):
                     records = None
                     if queries:
@@ -188,6 +192,8 @@ class EmbeddingClassifier(ReleasedClassifier):
                     self._complete(plan.setting)
                     if state is not None:
                         state.write(self)
+                if isinstance(private, Holders):
+                    private.finish(self)
                 if ledger is not None and entry is not None:
                     ledger.finish(entry, model_sha256=sha256(self.to_bytes()).hexdigest())
         except BaseException:
@@ -199,6 +205,16 @@ class EmbeddingClassifier(ReleasedClassifier):
     def several(self) -> SeveralLabels | None:
         """How labels are given where a record may have several; None where it has one."""
         return SeveralLabels(self.separator) if self.several_labels else None
+
+    def _check_holders(self, ledger: Ledger | None) -> None:
+        """Refuse what only a fit on records in one place has."""
+        if ledger is not None:
+            raise ParameterError("must be left out: each institution charges its own.", parameter="ledger")
+        if self.unknown_labels != "ignore":
+            rule = "must be 'ignore', for an institution that stops at a label would tell of its records"
+            raise ParameterError(f"{rule}; got {self.unknown_labels!r}.", parameter="unknown_labels")
+        if self.random_state is not None:
+            raise ParameterError("must be None: each institution draws its own noise.", parameter="random_state")
 
     def _settle(self, plan: Plan, facts: dict[str, Any], guarantee: Guarantee) -> None:
         """Set what a fitted model has before it has learned: public facts, and what the plan says."""
@@ -237,19 +253,10 @@ class EmbeddingClassifier(ReleasedClassifier):
         declared = self.measurements(setting)
         if not isinstance(declared, dict) or not all(isinstance(one, Measurement) for one in declared.values()):
             raise ParameterError("measurements must return a dictionary of Measurement by name.")
-        for name, one in declared.items():
-            # Queries that do not read label sets see records of one class there.
-            of_one = self.several_labels and not one.query.reads_label_sets
-            if getattr(one.query, "n_classes", None) not in (None, 1 if of_one else setting.n_classes):
-                raise ParameterError(f"the measurement {name!r} must be of {setting.n_classes} classes, as the fit is.")
-            if one.query.reads_label_sets and not self.several_labels:
-                raise ParameterError(f"the measurement {name!r} is for methods of several labels (several_labels).")
-            if self.whole_persons and not one.query.whole_persons:
-                raise ParameterError(f"the measurement {name!r} is not one that whole persons move as one record does.")
+        check_declared(declared, len(classes), several_labels=self.several_labels, whole_persons=self.whole_persons)
         replaces = self.adjacency == "replace-one"
         within = replaces and self.replaces_within_classes
-        # Whole persons move every query as one record does; else each of their classes is a record.
-        n_rows = 1 if self.whole_persons else min(self.max_classes_per_person or 1, setting.n_classes)
+        n_rows = rows_of_a_person(self.max_classes_per_person, len(classes), whole=self.whole_persons)
         paid = calibrated(self.budget, declared, WITHIN_CLASS if within else self.adjacency, n_rows)
         read = self.public_rows != "unused" or (self.lattice is not None and self.lattice.reads_public_rows)
         guarantee = Guarantee(

@@ -13,7 +13,7 @@ from dppl._metadata import columns_of, depends_on_company
 from dppl.errors import ParameterError
 from dppl.estimators.public_data import PublicValues, check_lattice
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.measure import Calibrated
+from dppl.kernel.measure import Calibrated, Measurement
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.guarantee import (
     A_CHANGED_RECORD,
@@ -37,6 +37,15 @@ _NOT_COVERED = (
     "a changed record of a person, which counts as one person removed and one added",
     "other releases from records of the same persons, here or in other data sets, whose costs add up",
     "whether the fit stopped at an id that cannot be compared by value, or because the records changed meanwhile",
+)
+_WHO_TOOK_PART = "the names of the institutions, and what they state of their tables"
+_OWN_NOISE = (
+    "the computer of an institution, which alone protects its records, ran dppl unchanged; neither the coordinator nor "
+    "other institutions need to be trusted"
+)
+_OF_HOLDERS = (
+    "a person with records at several institutions, for whom squares of mu add up",
+    "which institutions took part, and when each of them answered",
 )
 _RECORDS, _PERSONS = "number of records", "number of persons"
 
@@ -111,6 +120,26 @@ class Plan:
         return guarantee
 
 
+def check_declared(
+    declared: Mapping[str, Measurement], n_classes: int, *, several_labels: bool, whole_persons: bool
+) -> None:
+    """Refuse measurements that do not fit the class list, the labels or the persons of a fit."""
+    for name, one in declared.items():
+        # Queries that do not read label sets see records of one class there.
+        of_one = several_labels and not one.query.reads_label_sets
+        if getattr(one.query, "n_classes", None) not in (None, 1 if of_one else n_classes):
+            raise ParameterError(f"the measurement {name!r} must be of {n_classes} classes, as the fit is.")
+        if one.query.reads_label_sets and not several_labels:
+            raise ParameterError(f"the measurement {name!r} is for methods of several labels (several_labels).")
+        if whole_persons and not one.query.whole_persons:
+            raise ParameterError(f"the measurement {name!r} is not one that whole persons move as one record does.")
+
+
+def rows_of_a_person(max_classes: int | None, n_classes: int, *, whole: bool) -> int:
+    """Return as how many records, each of another class, a person counts; a whole one moves all queries as one."""
+    return 1 if whole else min(max_classes or 1, n_classes)
+
+
 def seed_of(seed: int, task: int) -> int:
     """Return a seed for a later task, so that the noise of no two tasks is the same."""
     return int.from_bytes(sha256(f"{int(seed)} {task}".encode()).digest()[:8], "big")
@@ -151,4 +180,16 @@ def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: b
         public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({classes})"),
         assumptions=(*guarantee.assumptions, _ONE_ID),
         not_covered=(*others, *_NOT_COVERED),
+    )
+
+
+def of_holders(guarantee: Guarantee, names: tuple[str, ...], entries: tuple[str, ...] = ()) -> Guarantee:
+    """Return what a guarantee says at each institution of several, for its own records and towards everybody."""
+    return replace(
+        guarantee,
+        holders=names,
+        ledger_entry="; ".join(entries) or None,
+        public_inputs=(*guarantee.public_inputs, _WHO_TOOK_PART),
+        assumptions=(*guarantee.assumptions, _OWN_NOISE),
+        not_covered=(*guarantee.not_covered, *_OF_HOLDERS),
     )

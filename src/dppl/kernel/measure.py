@@ -14,7 +14,7 @@ from dppl.kernel.outcomes import Outcomes, Rivals, SeveralOutcomes
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.privacy.composition import budget_of_one, split
 from dppl.kernel.queries import Query, answered
-from dppl.kernel.records import Records, SpreadRecords
+from dppl.kernel.records import Holders, Records, SpreadRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,10 @@ def fit_for_release(random_state: int | None) -> bool:
 class _Counter:
     """What a `Measure` shares with those that `at` makes of it."""
 
-    records: Records | Outcomes | Rivals | SeveralOutcomes | None
+    records: Records | Holders | Outcomes | Rivals | SeveralOutcomes | None
     source: Randomness
     left: dict[str, int]  # how many asks
+    widening: float  # of the noise, where several answers add up
     lock: Lock = field(default_factory=Lock)
 
 
@@ -108,7 +109,7 @@ class Measure:
     ----------
     paid : dict of str to Calibrated
         What may be asked.
-    records : Records, Outcomes, Rivals, SeveralOutcomes or None
+    records : Records, Holders, Outcomes, Rivals, SeveralOutcomes or None
         None where nothing may be asked.
     random_state : int, default=None
         Seed of the noise; None draws from the operating system.
@@ -119,13 +120,14 @@ class Measure:
     def __init__(
         self,
         paid: Mapping[str, Calibrated],
-        records: Records | Outcomes | Rivals | SeveralOutcomes | None,
+        records: Records | Holders | Outcomes | Rivals | SeveralOutcomes | None,
         random_state: int | None,
         used: Mapping[str, int] | None = None,
     ) -> None:
         # A negative count would give asks that nobody paid for.
         left = {name: one.measurement.times - max(0, (used or {}).get(name, 0)) for name, one in paid.items()}
-        self._paid, self._counter = paid, _Counter(records, randomness(random_state), left)
+        widening = records.widening if isinstance(records, Holders) else 1.0
+        self._paid, self._counter = paid, _Counter(records, randomness(random_state), left, widening)
         self._always: dict[str, Any] = {}
 
     def __call__(self, name: str, **released: Any) -> Any:
@@ -146,6 +148,8 @@ class Measure:
             counter.left[name] -= 1  # first: an ask that fails is spent
             # Held to the end: what records keep between asks, such as weights of a person's rows, is of one ask.
             query, records, released = paid.measurement.query, counter.records, {**self._always, **released}
+            if isinstance(records, Holders):
+                return records.answer(name, **released)
             if paid.mechanism is None:  # neighbours agree in it
                 return records.total(query, **released)
             return answered(query, paid.mechanism, records, counter.source, **released)
@@ -168,7 +172,7 @@ class Measure:
 
     def noise_std(self, name: str) -> float:
         """Return the standard deviation of the noise in each coordinate of an answer; public."""
-        return float(self._declared(name).mechanism.noise_std)
+        return float(self._declared(name).mechanism.noise_std) * self._counter.widening
 
     def unit(self, name: str) -> float:
         """Return how many integer steps of an answer are 1; public."""

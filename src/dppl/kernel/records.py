@@ -70,6 +70,24 @@ class Parted(Protocol):
     engine: Engine  # where the parts are read and summed
 
 
+@runtime_checkable
+class Holders(Protocol):
+    """Institutions that answer by themselves, each with its own noise (`dppl.federation.Federation` is one)."""
+
+    metadata: Mapping[str, str]  # what all their tables say of themselves
+    n_features: int
+    widening: float  # how much wider the noise of a sum of their answers is than the noise of one
+
+    def agree(self, plan: Any, guarantee: Any, estimator: str, parameters: dict[str, Any]) -> Any:
+        """Have each check a plan and charge it to its own ledger; return the guarantee."""
+
+    def answer(self, name: str, /, **released: Any) -> Int64:
+        """Return the sum of their noisy answers."""
+
+    def finish(self, model: Any) -> None:
+        """Note in the guarantee of a fitted model who took part, and tell them its hash."""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class HeldRecords:
     """Records in this process: all of them, or of a part where it is read."""
@@ -345,8 +363,12 @@ def private_data(
     *,
     max_classes: int | None = None,
     several: SeveralLabels | None = None,
-) -> PrivateTable | PrivateParts:
+) -> PrivateTable | PrivateParts | Any:
     """Check the shapes and kinds of what a fit was given, and look at no value."""
+    if isinstance(X, Holders):
+        if y is not None or groups is not None:
+            raise InputError("y and groups must be left out: each institution has its own labels and ids.")
+        return X
     if not isinstance(X, Parted):
         rows, labels = reading.checked_inputs(X, y, several)
         return PrivateTable(rows, labels, persons.ids_of_fit(groups, rows, max_classes), several)

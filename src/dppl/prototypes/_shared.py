@@ -46,4 +46,4 @@ def cosine_sharpness(prototypes: NDArray[Any], variances: NDArray[Any] | float =
 def noise_variance(guarantee: Guarantee, scale: float) -> float:
     """Return the variance of the noise of the last release, in units of rows; 0 if the guarantee does not say."""
     noise_std = guarantee.releases[-1].parameters.get("noise_std", 0.0)
-    return (float(noise_std) / scale) ** 2
+    return max(1, len(guarantee.holders)) * (float(noise_std) / scale) ** 2

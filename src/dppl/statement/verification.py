@@ -20,6 +20,7 @@ from dppl import _tensorfile
 from dppl.errors import DpplError, ModelFileError
 from dppl.estimators import EmbeddingClassifier, PublicData
 from dppl.estimators.model_file import FINETUNED, KEY, load, unfitted
+from dppl.estimators.plan import of_holders
 from dppl.estimators.search import promised_again
 from dppl.finetune.model_file import is_finetuned, planned
 from dppl.kernel.privacy import Guarantee
@@ -193,7 +194,8 @@ def _promised(fields: Mapping[str, Any], estimator: EmbeddingClassifier, variant
     groups = () if stated["unit"] == PERSON else None
     if stated["releases"] and "mean_runs" in stated["releases"][0]["cost"]:
         return promised_again(stated["releases"][0], estimator, width, groups)
-    return estimator.plan(width).guarantee_on(np.empty((0, width)), groups)
+    promised = estimator.plan(width).guarantee_on(np.empty((0, width)), groups)
+    return of_holders(promised, tuple(stated["holders"])) if stated.get("holders") else promised
 
 
 def _of_tasks(estimator: Any, of_one: Guarantee, n_tasks: int) -> Guarantee:

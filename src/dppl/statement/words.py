@@ -18,6 +18,10 @@ _SEEDED = (
     "NOT FOR RELEASE: the noise came from a seed, so anyone who guesses the seed can subtract it. Fit again without a "
     "seed before publishing."
 )
+_AT_EACH = (
+    "each added its own noise to each answer, and these are the releases and the cost at each of them, to its own "
+    "records, towards everybody, the coordinator and the other institutions included"
+)
 _RESEARCH = "RESEARCH USE: the noise that was drawn is not exactly the noise that was accounted; see Not covered."
 
 
@@ -71,6 +75,7 @@ def details(guarantee: Guarantee) -> list[tuple[str, tuple[str, ...]]]:
     details = [
         ("Protected", (protected(guarantee),)),
         ("Neighbours", (f"{guarantee.neighbours or NEIGHBOURS[guarantee.adjacency]} ({guarantee.adjacency})",)),
+        ("Institutions", (f"{', '.join(guarantee.holders)}; {_AT_EACH}",) if guarantee.holders else ()),
         ("Treated as public", guarantee.public_inputs),
         ("Assumed", guarantee.assumptions),
         ("Not covered", guarantee.not_covered),

@@ -183,6 +183,8 @@ class Guarantee:
         Versions that made the release; by default those installed.
     n_models : int, default=1
         How many models it is of: of a stream one after each task, of numbers about models none.
+    holders : tuple of str, default=()
+        Institutions whose answers were added up. Each of them made these releases, from its own records.
     """
 
     budget: Budget
@@ -198,6 +200,7 @@ class Guarantee:
     assumptions: tuple[str, ...] = ASSUMPTIONS
     software: dict[str, str] = field(default_factory=software_versions)
     n_models: int = 1
+    holders: tuple[str, ...] = ()
 
     def costs(self) -> list[Cost]:
         """Return what each release costs, to be added to the costs of others."""
@@ -315,12 +318,13 @@ class Guarantee:
             "assumptions": list(self.assumptions),
             "software": dict(self.software),
             **({} if self.n_models == 1 else {"n_models": self.n_models}),
+            **({"holders": list(self.holders)} if self.holders else {}),
         }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
         """Read what `to_dict` wrote."""
-        guarantee = cls(**_read_fields(cls, {"n_models": 1} | values))
+        guarantee = cls(**_read_fields(cls, {"n_models": 1, "holders": []} | values))
         if guarantee.adjacency not in ADJACENCIES:
             raise ValueError(f"unknown adjacency {guarantee.adjacency!r}")
         if guarantee.n_models < 0:

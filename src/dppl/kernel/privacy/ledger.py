@@ -221,6 +221,7 @@ class Ledger:
         parameters: dict[str, Any] | None = None,
         partition: str | None = None,
         stepwise: bool = False,
+        run: str | None = None,
     ) -> LedgerEntry:
         """Pay for the releases of `guarantee`, or raise `BudgetExceeded` and change nothing.
 
@@ -238,12 +239,19 @@ class Ledger:
         stepwise : bool, default=False
             Whether it pays for a training that draws in steps and may be interrupted. Then `begin_step` keeps several
             runs of it from drawing more than they paid for.
+        run : str, default=None
+            The random name of a training in steps, 32 characters long, which is charged once however often it asks.
         """
         cost = self.cost_of(guarantee, partition=partition)
         # What keeps a release from being an ordinary one is kept for the record.
         unusual = {name: False for name in ("exact", "fit_for_release") if not getattr(guarantee, name)}
-        run = uuid4().hex if stepwise else None
+        given, run = run, run or (uuid4().hex if stepwise else None)
         with _transaction(self._engine) as connection:
+            if given is not None:
+                of_run = _RELEASES.c.dataset_id == _dataset_id(connection, self.dataset), _RELEASES.c.run == given
+                paid: int | None = connection.execute(sa.select(_RELEASES.c.number).where(*of_run)).scalar_one_or_none()
+                if paid is not None:
+                    return LedgerEntry(self.dataset, paid, given)
             self._join(_paid(connection, self.dataset), (partition, cost))
             charge = _RELEASES.insert().values(
                 dataset_id=_dataset_id(connection, self.dataset),
@@ -257,7 +265,7 @@ class Ledger:
                 dppl_version=__version__,
                 charged_at=_now(),
                 run=run,
-                begun=0 if stepwise else None,
+                begun=None if run is None else 0,
             )
             number: int = connection.execute(charge.returning(_RELEASES.c.number)).scalar_one()
         return LedgerEntry(self.dataset, number, run)

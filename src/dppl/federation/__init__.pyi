@@ -1,0 +1,3 @@
+from .coordinator import Federation as Federation
+from .coordinator import InProcess as InProcess
+from .holder import Holder as Holder

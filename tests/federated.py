@@ -1,0 +1,97 @@
+"""Three institutions of made-up records, and ways to them that fail."""
+
+from contextlib import contextmanager
+
+import numpy as np
+
+from dppl import GaussianDP, Ledger
+from dppl.estimators.plan import of_holders, seed_of
+from dppl.federation import Holder, InProcess
+from dppl.kernel.measure import Measure
+from dppl.kernel.records import private_data
+
+NAMES = ("north", "south", "west")
+CLASSES = ["a", "b", "c"]
+DIM = 8
+
+
+def tables(names=NAMES, n=30):
+    """Return rows, labels and ids of persons of each."""
+    rng = np.random.default_rng(5)
+    out = {}
+    for name in names:
+        y = rng.integers(3, size=n)
+        X = rng.normal(size=(n, DIM)) + 3 * np.eye(3, DIM)[y]
+        out[name] = X, np.array(CLASSES)[y], rng.integers(n // 2, size=n)
+    return out
+
+
+def holder(folder, name="north", *, data=None, persons=False, budget=3.0, **options):
+    """Open an institution of the folder, or open it again."""
+    X, y, ids = tables()[name] if data is None else data
+    unit = {"unit": "person"} if persons else {}
+    ledger = Ledger(folder / f"{name}.db", "wards", GaussianDP(budget), **unit)
+    given = {"classes": CLASSES, "state": folder / f"{name}-state", "at_most": 1000}
+    return Holder(name, X, y, ledger=ledger, groups=ids if persons else None, **(given | options))
+
+
+@contextmanager
+def holders(folder, names=NAMES, **options):
+    """Open all institutions of a folder."""
+    opened = {name: holder(folder, name, **options) for name in names}
+    try:
+        yield opened
+    finally:
+        for one in opened.values():
+            one.__exit__()
+
+
+class Way(InProcess):
+    """A way on which `spoil` may do something to what comes back from an institution, as bytes or None."""
+
+    def __init__(self, opened, spoil):
+        super().__init__(opened)
+        self._spoil, self.sent = spoil, []
+
+    def exchange(self, messages):
+        """Call each, and spoil what it says."""
+        self.sent.append(messages)
+        came = {}
+        for name, content in messages.items():
+            reply = self._spoil(name, content, self.holders[name])
+            if reply is not None:
+                came[name] = reply
+        return came
+
+
+class Together:
+    """The same answers in one process, from the counter of the kernel alone: no messages, files or ledgers."""
+
+    def __init__(self, data, seed):
+        self.metadata = {}
+        self.data, self.seed, self.asked = data, seed, 0
+        self.n_features, self.widening = DIM, float(np.sqrt(len(data)))
+        self.shape = (None, DIM)
+
+    def check(self, **_):
+        """Allow everything."""
+
+    def agree(self, plan, guarantee, estimator, parameters):
+        """Remember the plan."""
+        self.plan = plan
+        return of_holders(guarantee, tuple(self.data))
+
+    def records(self, classes, **options):
+        """Read all tables."""
+        given = {"unknown_labels": "ignore", "adjacency": "add-remove"}
+        self.read = {name: private_data(X, y).records(classes, **given) for name, (X, y, _) in self.data.items()}
+        return self
+
+    def answer(self, name, /, **released):
+        """Add up, each with noise of the seed of this ask."""
+        seed, self.asked = seed_of(self.seed, self.asked), self.asked + 1
+        each = (Measure(self.plan.measurements, one, seed)(name, **released) for one in self.read.values())
+        return sum(each)
+
+    def finish(self, model):
+        """Do nothing."""
