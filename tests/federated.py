@@ -5,8 +5,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from dppl import GaussianDP, Ledger
-from dppl.estimators.plan import of_holders, seed_of
+from dppl.estimators.plan import of_holders
 from dppl.federation import Holder, InProcess
+from dppl.federation.plan import seed_of_ask
 from dppl.kernel.measure import Measure
 from dppl.kernel.records import private_data
 
@@ -89,9 +90,11 @@ class Together:
 
     def answer(self, name, /, **released):
         """Add up, each with noise of the seed of this ask."""
-        seed, self.asked = seed_of(self.seed, self.asked), self.asked + 1
-        each = (Measure(self.plan.measurements, one, seed)(name, **released) for one in self.read.values())
-        return sum(each)
+        number, self.asked = self.asked, self.asked + 1
+        return sum(
+            Measure(self.plan.measurements, one, seed_of_ask(self.seed, holder, number))(name, **released)
+            for holder, one in self.read.items()
+        )
 
     def finish(self, model):
         """Do nothing."""

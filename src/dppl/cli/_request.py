@@ -32,6 +32,8 @@ COMMANDS = {
     "finetune": ("finetune", "Train weights of a public network privately on images, and save them."),
     "embed": ("embed", "Embed raw images or texts with a frozen public encoder."),
     "fit": ("fit", "Train a private classifier and save it as one file that may be published."),
+    "holder": ("holder", "Answer for an institution of a federation, with its own noise and from its own ledger."),
+    "merge": ("merge", "Merge models that institutions released, each by itself, into one."),
     "predict": ("predict", "Label every row of a table, or every image or text of a source."),
     "evaluate": ("evaluate", "Measure how good a model is on labelled records."),
     "serve": ("serve", "Answer predictions over HTTP, and show a page to try them on."),

@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from dppl import io
 from dppl._progress import progress
 from dppl.cli._groups import (
@@ -22,13 +24,13 @@ from dppl.cli._output import note, print_model, tell_owner
 from dppl.cli._request import argument, option, request
 from dppl.cli.ledger import print_charge
 from dppl.engines import engine_of
-from dppl.errors import InputError
+from dppl.errors import InputError, ParameterError
 
 # How files of raw records end, which are no tables.
 _RAW = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
 
 
-@request("out", "classes", "epsilon", "delta", "public")
+@request("out", "classes", "epsilon", "delta", "public", "holders")
 class Fit(Fitting, Persons, Method, Where):
     r"""Train a private classifier and save it as one file that may be published.
 
@@ -48,7 +50,12 @@ class Fit(Fitting, Persons, Method, Where):
         --epsilon 1 --delta 1e-6 --out my.safetensors
     """
 
-    table: Path = argument("TABLE", "Embeddings: .npy, .npz, .parquet, a folder of .parquet shards, or a URL of one.")
+    table: Path | None = argument(
+        "TABLE", "Embeddings: .npy, .npz, .parquet, a folder of .parquet shards, or a URL of one.", None
+    )
+    holders: Path | None = option(
+        "FILE", "Instead of TABLE: institutions that answer by themselves (docs/federation.md).", None
+    )
     public: Path | None = option("TABLE", "Public embeddings by the same encoder.", None)
     examples: Path | None = option(
         "TABLE", "softmax: public labelled embeddings to start from, never chosen by looking at private records.", None
@@ -58,6 +65,11 @@ class Fit(Fitting, Persons, Method, Where):
 
     def run(self) -> None:
         """Fit, save and print."""
+        if (self.table is None) == (self.holders is None):
+            raise ParameterError("name either TABLE, or institutions with --holders.")
+        if self.table is None:
+            self._fit_on_holders()
+            return
         table, labels, x, y = self.table, self.labels, self.x, self.y
         # What is public is checked first, so that a slip costs neither time nor budget.
         engine = None if self.engine == "local" else engine_of(self.engine)
@@ -72,14 +84,7 @@ class Fit(Fitting, Persons, Method, Where):
                     f"{path} --encoder URI, or embed them first: dppl embed {path} --encoder URI --out FOLDER."
                 )
         account = self.account()
-        from dppl.estimators import PublicData
-
-        public = PublicData(
-            None if self.public is None else io.read_table(self.public, x=x, y=None),
-            None if self.examples is None else io.read_table(self.examples, x=x, y=y),
-        )
-        if self.examples is not None:
-            require_labels(public.examples, self.examples)
+        public = self._public()
         # Every parameter is checked here, with nothing private read yet.
         model = self.estimator(budget, classes, self.public, public=public)
         # Of the private table nothing is read before the fit but its shape, its labels and its ids.
@@ -95,6 +100,44 @@ class Fit(Fitting, Persons, Method, Where):
         if model.guarantee_.ledger_entry is not None:
             print_charge(str(self.ledger), account["ledger"], model.guarantee_)
         tell_owner("the model", "what dppl check TABLE --classes FILE prints")
+
+    def _public(self) -> Any:
+        """Read public rows and examples."""
+        from dppl.estimators import PublicData
+
+        public = PublicData(
+            None if self.public is None else io.read_table(self.public, x=self.x, y=None),
+            None if self.examples is None else io.read_table(self.examples, x=self.x, y=self.y),
+        )
+        if self.examples is not None:
+            require_labels(public.examples, self.examples)
+        return public
+
+    def _fit_on_holders(self) -> None:
+        """Fit on institutions; their owners have said where records, labels, ids and ledgers are."""
+        for name in ("labels", "groups", "ledger", "dataset"):
+            if getattr(self, name) is not None:
+                raise ParameterError("is for a table; each institution has its own.", parameter=name)
+        if self.strict or self.review or self.engine != "local":
+            raise ParameterError("--strict, --review and --engine are for a table.")
+        assert self.holders is not None
+        check_output(self.out, (self.holders, self.classes, self.public, self.examples), force=self.force)
+        budget, classes = self.budget(), self.class_list()
+        given = {} if any(one.startswith("unknown_labels=") for one in self.options) else {"unknown_labels": "ignore"}
+        model = self.estimator(budget, classes, self.public, public=self._public(), **given)
+        from dppl.federation import Federation
+        from dppl.federation.settings import FederationFile, read
+
+        settings = read(self.holders, FederationFile)
+        note(budget.weakness)
+        state = self.out.with_name(f"{self.out.name}.fit")
+        with settings.way() as way, progress("fitting"):
+            federation = Federation(way, state=state, missing=settings.missing)  # type: ignore[arg-type]
+            note(federation.cost_in_words())
+            model.fit(federation)
+        model.save(self.out, overwrite=self.force)
+        print_model(model.guarantee_, self.out, summary(model))
+        typer.echo(f"Charged by each: {model.guarantee_.ledger_entry}.")
 
 
 def summary(model: Any) -> str:

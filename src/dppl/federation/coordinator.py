@@ -125,6 +125,14 @@ class Federation:
         self.widening = math.sqrt(len(names))
         self._names, self._left, self._asked = names, dict[str, int](), 0
 
+    def cost_in_words(self) -> str:
+        """Say what it costs that each institution adds its own noise, before anybody agrees to a plan."""
+        k = len(self._names)
+        return (
+            f"the noise of the sum of {k} institutions is {self.widening:.3g} times the noise of one, so the model is "
+            f"as accurate as one of all records in one place at {1 / self.widening:.3g} of the mu (see dppl plan)."
+        )
+
     # What a fit asks of its records
 
     def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:

@@ -30,9 +30,8 @@ from dppl import _validate
 from dppl._files import locked
 from dppl._metadata import ENCODER, stated
 from dppl.errors import DpplError, LedgerError, ParameterError
-from dppl.estimators.plan import seed_of
 from dppl.federation.journal import Journal
-from dppl.federation.plan import Agreement, Message, Refusal, answer_to, hash_of, identity, unpacked
+from dppl.federation.plan import Agreement, Message, Refusal, answer_to, hash_of, identity, seed_of_ask, unpacked
 from dppl.kernel import reading
 from dppl.kernel.lattice.stream import one_thread_each
 from dppl.kernel.measure import Measure, fit_for_release
@@ -297,7 +296,7 @@ class Holder:
                     max_classes=read.max_classes_per_person,
                     whole_persons=read.whole_persons,
                 )
-            seed = None if self._random_state is None else seed_of(self._random_state, len(paid.asked))
+            seed = None if self._random_state is None else seed_of_ask(self._random_state, self.name, len(paid.asked))
             used = Counter(paid.asked)
             return np.asarray(Measure(read.paid, paid.records, seed, used)(name, **released), np.int64)
 

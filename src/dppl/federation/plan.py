@@ -269,6 +269,11 @@ def answer_to(content: bytes, plan: str, number: int, value: NDArray[np.int64], 
     return Message("answer", given, {"answer": value}).to_bytes()
 
 
+def seed_of_ask(seed: int, holder: str, number: int) -> int:
+    """Return the seed of an answer in an experiment: no two answers, and no two institutions, have the same noise."""
+    return int.from_bytes(sha256(f"{int(seed)} {number} {holder}".encode()).digest()[:8], "big")
+
+
 def _named(tensors: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
     start = f"{name}."
     return {key.removeprefix(start): one for key, one in tensors.items() if key.startswith(start)}

@@ -1,0 +1,102 @@
+"""One model of several that institutions released, each by itself: post-processing, which costs nothing more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dppl.errors import ParameterError
+from dppl.estimators import EmbeddingClassifier, load
+from dppl.estimators.parameters import same_value
+from dppl.estimators.plan import of_holders
+from dppl.prototypes import MeanPrototypes, SoftmaxPrototypes
+
+
+def merge(models: Mapping[str, EmbeddingClassifier | str | os.PathLike[str]]) -> EmbeddingClassifier:
+    """Merge models of one method that were released from records of different institutions.
+
+    Noisy sums (`MeanPrototypes`) add up to the sums that institutions would have answered together. Of
+    `SoftmaxPrototypes` each class has the mean of its weights and centres over the models, each model as much as the
+    class's share of its records, by its noisy counts; weights are short already where noise was large.
+
+    Parameters
+    ----------
+    models : dict of str to classifier or path
+        Fitted models, or their files, by the names of the institutions.
+
+    Returns
+    -------
+    EmbeddingClassifier
+        Its guarantee is the one of the model that cost most, for the records of each institution.
+
+    Raises
+    ------
+    ParameterError
+        If there are fewer than two, or they differ in method, parameters, classes, encoder or whom they protect.
+
+    Notes
+    -----
+    **Privacy.** Unit: as the models have it. Relation: as well. Released: nothing that the models do not hold.
+    Sensitivity: none. Public inputs: the models. Not covered: a person with records in several of the models, for whom
+    squares of mu add up.
+    """
+    read = {name: one if isinstance(one, EmbeddingClassifier) else load(one) for name, one in models.items()}
+    if len(read) < 2:
+        raise ParameterError("must be two models or more.", parameter="models")
+    first, *others = read.values()
+    for name, one in read.items():
+        for what, differs in _differences(first, one):
+            if differs:
+                raise ParameterError(
+                    f"must agree in {what}; {name} differs from {next(iter(read))}.", parameter="models"
+                )
+    merged = deepcopy(first)
+    every: list[Any] = [first, *others]
+    if isinstance(first, MeanPrototypes) and first.adjacency == "add-remove":
+        merged.prototypes_ = np.sum([one.prototypes_ for one in every], axis=0)
+    elif isinstance(first, SoftmaxPrototypes) and all(one.shares_ is not None for one in every):
+        weights = np.stack([one.shares_ for one in every])
+        weights /= weights.sum(axis=0)
+        coef, intercept = (
+            (weights.T * np.stack([getattr(one, name) for one in every]).T).T.sum(axis=0) for name in _SOFTMAX
+        )
+        center = np.mean([one.lattice_.center for one in every], axis=0)
+        merged._set_model(coef, center, intercept, np.mean([one.shares_ for one in every], axis=0))
+    else:
+        raise ParameterError("must be of noisy sums or of softmax prototypes, under add-remove.", parameter="models")
+    dearest = max((one.guarantee_ for one in every), key=lambda one: one.mu or 0.0)
+    entries = tuple(
+        f"{name}: {one.guarantee_.ledger_entry}" for name, one in read.items() if one.guarantee_.ledger_entry
+    )
+    fine = all(one.guarantee_.fit_for_release for one in every)
+    merged.guarantee_ = of_holders(replace(dearest, fit_for_release=fine), tuple(read), entries)
+    merged.budget = dearest.budget
+    return merged
+
+
+_SOFTMAX = ("coef_", "intercept_")
+
+
+def _differences(one: Any, other: Any) -> list[tuple[str, bool]]:
+    """Return in what two models may differ, and whether they do."""
+    ours, theirs = (
+        {name: value for name, value in model._fitted_with.items() if name not in _FREE} for model in (one, other)
+    )
+    plain = all(same_value(value, theirs.get(name)) for name, value in ours.items())
+    return [
+        ("method", type(one) is not type(other)),
+        ("classes", not np.array_equal(one.classes_, other.classes_)),
+        ("encoder", one.encoder_ != other.encoder_),
+        ("parameters", not plain),
+        ("width or map", one.lattice_.to_dict() != other.lattice_.to_dict()),
+        ("whom they protect", one.guarantee_.unit != other.guarantee_.unit),
+        ("institutions: merge models of one each", bool(one.guarantee_.holders or other.guarantee_.holders)),
+    ]
+
+
+_FREE = ("budget", "classes", "random_state", "lattice")

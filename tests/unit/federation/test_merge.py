@@ -1,0 +1,81 @@
+"""Released models become one, by what they hold alone."""
+
+import numpy as np
+import pytest
+
+import dppl
+from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, SoftmaxPrototypes
+from dppl.errors import ParameterError
+from dppl.federation import Federation, InProcess, merge
+from federated import CLASSES, holders, tables
+from loops import loop
+
+
+def released(kind, budget=2.0, **options):
+    """Return the models of three institutions, whose noise is small."""
+    return {name: kind(GaussianDP(budget), CLASSES, **options).fit(X, y) for name, (X, y, _) in tables(n=300).items()}
+
+
+def test_merged_sums_are_the_sums_that_institutions_answer_together(tmp_path):
+    data = tables()
+    alone = {name: MeanPrototypes(GaussianDP(1), CLASSES).fit(*rows[:2]) for name, rows in data.items()}
+    merged = merge(alone)
+    assert np.allclose(merged.prototypes_, sum(one.prototypes_ for one in alone.values()), rtol=1e-12)
+    with holders(tmp_path) as opened:
+        federated = MeanPrototypes(GaussianDP(1), CLASSES, unknown_labels="ignore").fit(Federation(InProcess(opened)))
+    assert merged.guarantee_.releases == federated.guarantee_.releases
+    assert merged.guarantee_.holders == federated.guarantee_.holders
+
+
+@loop("kind", [MeanPrototypes, SoftmaxPrototypes])
+def test_a_merged_model_is_saved_verified_and_states_the_dearest(kind, tmp_path):
+    models = released(kind)
+    models["west"] = kind(GaussianDP(0.5), CLASSES).fit(*tables(n=300)["west"][:2])
+    merged = merge(models)
+    assert merged.guarantee_.mu == models["north"].guarantee_.mu
+    assert merged.guarantee_.holders == ("north", "south", "west")
+    assert "a person with records at several institutions" in str(merged.guarantee_)
+    merged.save(tmp_path / "merged.safetensors")
+    assert dppl.verify(tmp_path / "merged.safetensors").holds
+    paths = {}
+    for name, one in models.items():
+        one.save(paths.setdefault(name, tmp_path / f"{name}.safetensors"))
+    assert merge(paths).to_bytes() == merged.to_bytes()
+    X, y, _ = tables(n=300)["west"]
+    assert merged.score(X, y) > 0.8
+
+
+def test_each_class_comes_from_whoever_has_it():
+    """Of softmax prototypes a class that one institution alone has is as that one knows it."""
+    data = tables(("north", "south"), n=600)
+    X, y, _ = data["north"]
+    without = X[y != "c"], y[y != "c"]
+    models = {
+        "north": SoftmaxPrototypes(GaussianDP(4), CLASSES, random_state=1).fit(*without),
+        "south": SoftmaxPrototypes(GaussianDP(4), CLASSES, random_state=2).fit(*data["south"][:2]),
+    }
+    merged = merge(models)
+    shares = np.stack([one.shares_ for one in models.values()])
+    assert shares[0, 2] < 0.02
+    expected = sum(w[:, None] * one.coef_ for w, one in zip(shares / shares.sum(axis=0), models.values(), strict=True))
+    assert np.allclose(merged.coef_, expected, rtol=1e-12)
+    seen = y == "c"
+    assert merged.score(X[seen], y[seen]) > models["north"].score(X[seen], y[seen]) + 0.3
+
+
+def test_models_that_do_not_go_together_are_refused():
+    north, south = (released(SoftmaxPrototypes)[name] for name in ("north", "south"))
+    X, y, ids = tables()["west"]
+    public = PublicData(X.copy())
+    refused = [
+        ({"north": north}, "two models or more"),
+        ({"north": north, "m": MeanPrototypes(GaussianDP(1), CLASSES).fit(X, y)}, "agree in method"),
+        ({"north": north, "m": SoftmaxPrototypes(GaussianDP(1), [*CLASSES, "d"]).fit(X, y)}, "agree in classes"),
+        ({"north": north, "m": SoftmaxPrototypes(GaussianDP(1), CLASSES).fit(X, y, groups=ids)}, "whom they protect"),
+        ({"north": north, "both": merge({"north": north, "south": south})}, "merge models of one each"),
+        ({n: PublicPrototypes(GaussianDP(1), CLASSES, public=public).fit(X, y) for n in "ab"}, "noisy sums"),
+        ({n: MeanPrototypes(GaussianDP(1), CLASSES, adjacency="replace-one").fit(X, y) for n in "ab"}, "noisy sums"),
+    ]
+    for models, reason in refused:
+        with pytest.raises(ParameterError, match=reason):
+            merge(models)
