@@ -5,6 +5,7 @@ from . import errors as errors
 from . import estimators as estimators
 from . import evaluation as evaluation
 from . import export as export
+from . import federation as federation
 from . import finetune as finetune
 from . import io as io
 from . import kernel as kernel

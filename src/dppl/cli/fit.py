@@ -30,7 +30,7 @@ from dppl.errors import InputError, ParameterError
 _RAW = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
 
 
-@request("out", "classes", "epsilon", "delta", "public", "holders")
+@request("out", "classes", "epsilon", "delta", "public")
 class Fit(Fitting, Persons, Method, Where):
     r"""Train a private classifier and save it as one file that may be published.
 

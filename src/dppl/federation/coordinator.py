@@ -24,10 +24,9 @@ from dppl._metadata import ENCODER
 from dppl.errors import EngineError, ParameterError
 from dppl.estimators.plan import Plan, of_holders
 from dppl.federation.journal import Journal
-from dppl.federation.plan import Message, Refusal, answer_to, identity, plan_bytes, question
+from dppl.federation.plan import Message, Refusal, answer_to, identity, nobody, plan_bytes, question
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.reading import SeveralLabels
-from dppl.kernel.records import private_data
 
 Int64 = NDArray[np.int64]
 Missing: TypeAlias = Literal["stop", "continue"]
@@ -159,8 +158,7 @@ class Federation:
         **options
             What a fit says of records in one place.
         """
-        nobody = private_data(np.empty((0, self.n_features)), self._no_labels(len(classes)), several=self._several)
-        self._nobody = nobody.records(classes, unknown_labels="ignore", adjacency="add-remove")
+        self._nobody = nobody(self.n_features, classes, SeveralLabels() if self._several_labels else None)
         return self
 
     def agree(self, plan: Plan, guarantee: Guarantee, estimator: str, parameters: dict[str, Any]) -> Guarantee:
@@ -217,7 +215,6 @@ class Federation:
                 raise ParameterError("holds answers to other questions; name another folder.", parameter="state")
             self._left = before.fields["left"]
             return before.tensors["answer"]
-        # What somebody without records would answer, before noise: its shape is the shape of every answer.
         empty = self._nobody.total(self._paid[name].measurement.query, **released)
         good: dict[str, Int64] = {}
         reasons: dict[str, str] = {}
@@ -247,20 +244,13 @@ class Federation:
         holders = tuple(since.get(one, one) for one in self._names)
         model.guarantee_ = replace(model.guarantee_, holders=holders)
         told = {"plan": self._plan, "model_sha256": sha256(model.to_bytes()).hexdigest()}
-        self._transport.exchange(dict.fromkeys(self._names, Message("finish", told, {}).to_bytes()))
+        self._transport.exchange(dict.fromkeys(self._present, Message("finish", told, {}).to_bytes()))
 
     # The way to the institutions
 
     @property
     def _present(self) -> tuple[str, ...]:
         return tuple(one for one in self._names if one not in self._left)
-
-    @property
-    def _several(self) -> Any:
-        return SeveralLabels() if self._several_labels else None
-
-    def _no_labels(self, n_classes: int) -> NDArray[Any]:
-        return np.empty((0, n_classes), bool) if self._several_labels else np.empty(0, np.int64)
 
     def _of_all(self, kind: str, tensors: dict[str, NDArray[Any]], expected: str) -> dict[str, Message]:
         content = Message(kind, {}, tensors).to_bytes()

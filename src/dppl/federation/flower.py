@@ -151,24 +151,13 @@ def _answered_one(client: Any, node: Any, answer: Callable[[bytes], bytes]) -> b
 
 
 class Superlink:
-    """The way to institutions through a SuperLink, as a coordinator has it.
-
-    Parameters
-    ----------
-    address : str
-        Host and port of the SuperLink.
-    holders : dict of str to bytes
-        The public key of each institution's node, by the name of the institution.
-    root_certificates, secret : path
-        What signed the SuperLink's certificate, and its secret for processes that claim runs.
-    timeout : float, default=600
-        Seconds to wait for answers.
-    """
+    """The way to institutions through a SuperLink, by the public keys of their nodes."""
 
     def __init__(
         self, address: str, holders: Mapping[str, bytes], *, root_certificates: Path, secret: Path, timeout: float = 600
     ) -> None:
         self.names, self._keys, self._timeout = tuple(holders), dict(holders), timeout
+        # The secret is for processes that claim runs.
         self._address, self._secret = address, _read(secret, "secret")
         self._certificates = _read(root_certificates, "certificate")
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -31,7 +30,17 @@ from dppl._files import locked
 from dppl._metadata import ENCODER, stated
 from dppl.errors import DpplError, LedgerError, ParameterError
 from dppl.federation.journal import Journal
-from dppl.federation.plan import Agreement, Message, Refusal, answer_to, hash_of, identity, seed_of_ask, unpacked
+from dppl.federation.plan import (
+    Agreement,
+    Message,
+    Refusal,
+    answer_to,
+    hash_of,
+    identity,
+    nobody,
+    seed_of_ask,
+    unpacked,
+)
 from dppl.kernel import reading
 from dppl.kernel.lattice.stream import one_thread_each
 from dppl.kernel.measure import Measure, fit_for_release
@@ -154,9 +163,9 @@ class Holder:
                 return self._answered(content)
         except Refusal as refusal:
             reason = str(refusal)
-        except Exception:
-            # Its operator alone may see what went wrong, which may depend on records.
-            traceback.print_exc(file=sys.stderr)
+        except Exception as error:  # of others than dppl, the text could quote a record
+            told = str(error) if isinstance(error, DpplError) else type(error).__name__
+            sys.stderr.write(f"dppl: {self.name} failed to answer: {told}\n")
             reason = "it failed to answer; its operator sees why. Ask again later."
         return Message("refused", {"name": self.name, "reason": reason}, {}).to_bytes()
 
@@ -272,7 +281,10 @@ class Holder:
             raise Refusal(f"{name!r} was declared for {left[name].measurement.times} asks, and all are answered.")
         try:
             released = unpacked(message.fields["values"], message.tensors)
-            left[name].measurement.query.checked(**released)
+            # What no records cannot answer, these are not asked: that they could not would tell of them.
+            nobody(paid.agreement.n_features, self._classes, self._several).total(
+                left[name].measurement.query, **released
+            )
         except Exception as error:  # whoever sent it may have sent anything
             reason = str(error) if isinstance(error, DpplError) else type(error).__name__
             raise Refusal(f"{name!r} cannot be asked so: {reason}") from None

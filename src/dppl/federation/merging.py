@@ -55,7 +55,7 @@ def merge(models: Mapping[str, EmbeddingClassifier | str | os.PathLike[str]]) ->
                 raise ParameterError(
                     f"must agree in {what}; {name} differs from {next(iter(read))}.", parameter="models"
                 )
-    merged = deepcopy(first)
+    merged: Any = deepcopy(first)
     every: list[Any] = [first, *others]
     if isinstance(first, MeanPrototypes) and first.adjacency == "add-remove":
         merged.prototypes_ = np.sum([one.prototypes_ for one in every], axis=0)
@@ -76,7 +76,8 @@ def merge(models: Mapping[str, EmbeddingClassifier | str | os.PathLike[str]]) ->
     fine = all(one.guarantee_.fit_for_release for one in every)
     merged.guarantee_ = of_holders(replace(dearest, fit_for_release=fine), tuple(read), entries)
     merged.budget = dearest.budget
-    return merged
+    result: EmbeddingClassifier = merged
+    return result
 
 
 _SOFTMAX = ("coef_", "intercept_")

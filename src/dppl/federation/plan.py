@@ -24,6 +24,8 @@ from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.kernel.privacy.guarantee import software_versions
 from dppl.kernel.queries import ADD_REMOVE
+from dppl.kernel.reading import SeveralLabels
+from dppl.kernel.records import private_data
 
 KEY = "dppl_federation"
 FORMAT = 1
@@ -267,6 +269,13 @@ def answer_to(content: bytes, plan: str, number: int, value: NDArray[np.int64], 
     """Return the answer to an ask as it travels."""
     given = {"plan": plan, "number": number, "question": identity(content), **more}
     return Message("answer", given, {"answer": value}).to_bytes()
+
+
+def nobody(n_features: int, classes: NDArray[Any], several: SeveralLabels | None) -> Any:
+    """Return no records: what they answer has the shape of every answer, and fails at what no records can answer."""
+    labels = np.empty(0, np.int64) if several is None else np.empty((0, len(classes)), bool)
+    empty = private_data(np.empty((0, n_features)), labels, several=several)
+    return empty.records(classes, unknown_labels="ignore", adjacency=ADD_REMOVE)
 
 
 def seed_of_ask(seed: int, holder: str, number: int) -> int:

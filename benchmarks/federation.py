@@ -1,0 +1,127 @@
+"""Several institutions against all records in one place, one of them alone, and merged models; time and memory of many.
+
+    python benchmarks/federation.py accuracy FOLDER ...   # with train_x.npy, train_y.npy, test_x.npy, test_y.npy
+    python benchmarks/federation.py many [--holders 20] [--records 50000] [--features 384] [--classes 77]
+
+Splits are public and made from labels, which research data allow. Noise is seeded, each institution's its own.
+"""
+
+import argparse
+import resource
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from dppl import GaussianDP, Ledger, MeanPrototypes, SoftmaxPrototypes
+from dppl.errors import WeakBudgetWarning
+from dppl.federation import Federation, Holder, InProcess, merge
+
+SEEDS = 3
+MUS = (0.25, 1.0, 4.0)
+INSTITUTIONS = (2, 5, 20)
+
+
+def splits(y, k, rng):
+    """Yield ways to give records to k institutions."""
+    order, classes = rng.permutation(len(y)), np.unique(y)
+    yield "even", np.array_split(order, k)
+    if k <= len(classes):
+        yield "by class", [np.flatnonzero(np.isin(y, classes[place::k])) for place in range(k)]
+    large = int(0.8 * len(y))
+    yield "by size", [order[:large], *np.array_split(order[large:], k - 1)]
+
+
+def federation(folder, parts, classes, seed):
+    """Return institutions in this process, whose ledgers and answers lie in a folder."""
+    opened = {}
+    for name, (X, y) in parts.items():
+        ledger = Ledger(folder / f"{name}.db", "records", GaussianDP(100))
+        state = folder / f"{name}-state"
+        at_most = 10**6
+        opened[name] = Holder(
+            name, X, y, classes=classes, ledger=ledger, state=state, at_most=at_most, random_state=seed
+        )
+    return opened
+
+
+def accuracy(folders):
+    """Print balanced accuracies as a table."""
+    print("| data | method | institutions | split | mu | one place | together | merged | alone |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for folder in folders:
+        X, y, X_test, y_test = (np.load(folder / f"{name}.npy") for name in ("train_x", "train_y", "test_x", "test_y"))
+        X, X_test = X.astype(np.float32), X_test.astype(np.float32)
+        classes = np.unique(y)
+
+        def score(model, X=X_test, y=y_test, classes=classes):
+            hits = model.predict(X) == y
+            return float(np.mean([hits[y == one].mean() for one in classes]))
+
+        for kind in (SoftmaxPrototypes, MeanPrototypes):
+            for mu in MUS:
+                whole = np.mean([score(kind(GaussianDP(mu), classes, random_state=s).fit(X, y)) for s in range(SEEDS)])
+                for k in INSTITUTIONS:
+                    for name, parts in splits(y, k, np.random.default_rng(0)):
+                        rows = []
+                        for seed in range(SEEDS):
+                            given = {f"h{place}": (X[part], y[part]) for place, part in enumerate(parts)}
+                            with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+                                opened = federation(Path(place), given, classes, seed)
+                                model = kind(GaussianDP(mu), classes, unknown_labels="ignore")
+                                together = score(model.fit(Federation(InProcess(opened))))
+                                for one in opened.values():
+                                    one.__exit__()
+                            alone = {
+                                one: kind(GaussianDP(mu), classes, random_state=1000 * seed + place).fit(*data)
+                                for place, (one, data) in enumerate(given.items())
+                            }
+                            each = np.mean([score(model) for model in list(alone.values())[:5]])
+                            rows.append((together, score(merge(alone)), each))
+                        numbers = " | ".join(f"{value:.3f}" for value in (whole, *np.mean(rows, axis=0)))
+                        print(f"| {folder.name} | {kind.__name__} | {k} | {name} | {mu:g} | {numbers} |", flush=True)
+
+
+def many(n_holders, n_records, n_features, n_classes):
+    """Time one fit on many institutions in this process, and print its largest memory."""
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(n_classes, n_features)).astype(np.float32)
+    parts = {}
+    for place in range(n_holders):
+        y = rng.integers(n_classes, size=n_records)
+        parts[f"h{place}"] = (
+            (means[y] + 3 * rng.standard_normal((n_records, n_features), np.float32)).astype(np.float16),
+            y,
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        opened = federation(Path(folder), parts, np.arange(n_classes), 0)
+        started, used = time.perf_counter(), time.process_time()
+        model = SoftmaxPrototypes(GaussianDP(1), np.arange(n_classes), unknown_labels="ignore")
+        model.fit(Federation(InProcess(opened)))
+        seconds, work = time.perf_counter() - started, time.process_time() - used
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    rows = f"{n_holders} institutions of {n_records} records, {n_features} features, {n_classes} classes"
+    print(f"{rows}: {seconds:.0f} s, {work:.0f} s of processor, {peak:.2f} GB for all in one process")
+
+
+def main():
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("accuracy", "many"))
+    parser.add_argument("folders", nargs="*", type=Path)
+    for name, number in (("holders", 20), ("records", 50_000), ("features", 384), ("classes", 77)):
+        parser.add_argument(f"--{name}", type=int, default=number)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore", WeakBudgetWarning)
+    if given.what == "accuracy":
+        accuracy(given.folders)
+    else:
+        many(given.holders, given.records, given.features, given.classes)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
