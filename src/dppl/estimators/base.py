@@ -170,7 +170,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                 # Not the seed: whoever reads the ledger could remove the noise.
                 recorded = {name: one for name, one in plan.parameters.items() if name != "random_state"}
                 if isinstance(private, Holders):
-                    self._check_holders(ledger)
+                    self._check_holders(ledger, partition)
                     guarantee, entry = private.agree(plan, guarantee, type(self).__name__, as_json(recorded)), None
                 else:
                     guarantee, entry = charge(ledger, partition, guarantee, type(self).__name__, recorded)
@@ -206,9 +206,9 @@ class EmbeddingClassifier(ReleasedClassifier):
         """How labels are given where a record may have several; None where it has one."""
         return SeveralLabels(self.separator) if self.several_labels else None
 
-    def _check_holders(self, ledger: Ledger | None) -> None:
+    def _check_holders(self, ledger: Ledger | None, partition: str | None) -> None:
         """Refuse what only a fit on records in one place has."""
-        if ledger is not None:
+        if ledger is not None or partition is not None:
             raise ParameterError("must be left out: each institution charges its own.", parameter="ledger")
         if self.unknown_labels != "ignore":
             rule = "must be 'ignore', for an institution that stops at a label would tell of its records"

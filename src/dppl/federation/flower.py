@@ -20,7 +20,6 @@ from typing import Any, Self
 from dppl._optional import optional
 from dppl.errors import EngineError, InputError
 
-os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 _PAUSE_S, _HEARTBEAT_S, _SAID_S = 0.1, 10.0, 30.0
 _RECORD, _CONTENT = "dppl", "content"
 # A program that does nothing: nobody runs it.
@@ -39,6 +38,7 @@ clientapp = "dppl.none:app"
 
 
 def _flower(module: str) -> Any:
+    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # who takes part is nobody's business
     return optional(f"flwr.{module}", "Flower", "federation")
 
 
