@@ -8,6 +8,7 @@ institution that gave it.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -111,18 +112,25 @@ class Federation:
         names = tuple(transport.names)
         if not names or len(set(names)) < len(names):
             raise ParameterError("must name one institution or more, and each once.", parameter="holders")
-        told = self._all(names, dict.fromkeys(names, Message("hello", {}, {}).to_bytes()), "described")
-        self.described = {name: message.fields for name, message in told.items()}
+        self._names, self._left, self._asked = names, dict[str, int](), 0
+        # Of a fit that goes on, what was agreed: nobody needs to be there but for what is asked next.
+        before = None if self._journal is None else self._journal.read("agreed")
+        self._agreed: dict[str, Any] = {} if before is None else json.loads(before)
+        if not self._agreed:
+            told = self._all("hello", {}, "described")
+            self._agreed["described"] = {name: message.fields for name, message in told.items()}
+        self.described: dict[str, dict[str, Any]] = self._agreed["described"]
         for fact in ("n_features", "encoder", "unit", "dppl"):
-            if len({self.described[name][fact] for name in names}) > 1:
-                each = ", ".join(f"{name}: {self.described[name][fact]}" for name in names)
+            if len({self.described[name].get(fact) for name in names}) > 1:
+                each = ", ".join(f"{name}: {self.described[name].get(fact)}" for name in names)
                 raise ParameterError(f"must agree in {fact}; they have {each}.", parameter="holders")
         first = self.described[names[0]]
         self.n_features, self.unit = int(first["n_features"]), str(first["unit"])
         self.metadata = {} if first["encoder"] is None else {ENCODER: str(first["encoder"])}
+        for name in names:
+            _validate.positive_integer(**{f"at_most of {name}": self.described[name].get("at_most")})
         self.shape = (None, self.n_features)  # of all tables; nobody knows the number of records
         self.widening = math.sqrt(len(names))
-        self._names, self._left, self._asked = names, dict[str, int](), 0
 
     def cost_in_words(self) -> str:
         """Say what it costs that each institution adds its own noise, before anybody agrees to a plan."""
@@ -189,12 +197,17 @@ class Federation:
             self._journal.write("plan", content)
         self._plan, self._paid, self._several_labels = identity(content), plan.measurements, several
         self._asked, self._left = 0, {}
-        as_tensor = {"plan": np.frombuffer(content, np.uint8)}
-        agreed = self._of_all("propose", as_tensor, "agreed")
-        begun = self._of_all("begin", as_tensor, "begun")
-        fine = all(message.fields["fit_for_release"] is True for message in agreed.values())
-        entries = tuple(f"{name}: {begun[name].fields['entry']}" for name in self._names)
-        return of_holders(replace(guarantee, fit_for_release=fine and guarantee.fit_for_release), self._names, entries)
+        if self._agreed.get("plan") != self._plan:
+            as_tensor = {"plan": np.frombuffer(content, np.uint8)}
+            checked = self._all("propose", as_tensor, "agreed")
+            self._agreed["fit_for_release"] = all(one.fields.get("fit_for_release") is True for one in checked.values())
+            begun = self._all("begin", as_tensor, "begun")
+            self._agreed["entries"] = [f"{name}: {str(begun[name].fields.get('entry'))[:300]}" for name in self._names]
+            self._agreed["plan"] = self._plan
+            if self._journal is not None:
+                self._journal.write("agreed", json.dumps(self._agreed).encode())
+        guarantee = replace(guarantee, fit_for_release=self._agreed["fit_for_release"])
+        return of_holders(guarantee, self._names, tuple(self._agreed["entries"]))
 
     def answer(self, name: str, /, **released: Any) -> Int64:
         """Return the sum of the answers of all that are left.
@@ -252,24 +265,20 @@ class Federation:
     def _present(self) -> tuple[str, ...]:
         return tuple(one for one in self._names if one not in self._left)
 
-    def _of_all(self, kind: str, tensors: dict[str, NDArray[Any]], expected: str) -> dict[str, Message]:
+    def _all(self, kind: str, tensors: dict[str, NDArray[Any]], expected: str) -> dict[str, Message]:
+        """Return what all say to a message; stop if one does not answer as expected."""
         content = Message(kind, {}, tensors).to_bytes()
-        return self._all(self._names, dict.fromkeys(self._names, content), expected)
-
-    def _all(self, names: tuple[str, ...], messages: Mapping[str, bytes], kind: str) -> dict[str, Message]:
-        """Return the answers of all, each of this kind; stop if one does not answer so."""
         good: dict[str, Message] = {}
         reason = ""
         for _ in range(self._tries):
-            came = self._transport.exchange({one: messages[one] for one in names if one not in good})
-            for one in names:
-                if one in good:
-                    continue
+            missing = [one for one in self._names if one not in good]
+            came = self._transport.exchange(dict.fromkeys(missing, content))
+            for one in missing:
                 try:
-                    good[one] = _reply(one, came.get(one), kind)
+                    good[one] = _reply(one, came.get(one), expected)
                 except Refusal as refusal:
                     reason = f"{one}: {refusal}"
-            if len(good) == len(names):
+            if len(good) == len(self._names):
                 return good
         raise EngineError(f"an institution does not take part. {reason}")
 

@@ -81,7 +81,10 @@ def test_methods_are_told_the_noise_of_the_sum_and_the_statement_has_the_noise_o
 
 def test_each_institution_pays_once_and_the_model_states_it(tmp_path):
     with holders(tmp_path) as opened:
-        model = made(SoftmaxPrototypes).fit(Federation(InProcess(opened)))
+        federation = Federation(InProcess(opened))
+        model = made(SoftmaxPrototypes).fit(federation)
+        later = made(MeanPrototypes).fit(federation)
+    assert later.guarantee_.ledger_entry.startswith("north: wards, release 2; ")
     guarantee = model.guarantee_
     assert guarantee.holders == NAMES
     assert guarantee.ledger_entry == "north: wards, release 1; south: wards, release 1; west: wards, release 1"
@@ -92,7 +95,7 @@ def test_each_institution_pays_once_and_the_model_states_it(tmp_path):
     model.save(tmp_path / "model.safetensors")
     for name in NAMES:
         ledger = Ledger(tmp_path / f"{name}.db", "wards")
-        (paid,) = ledger.releases()
+        paid, _ = ledger.releases()
         assert paid["cost"]["mu"] == guarantee.mu
         assert paid["status"] == "released"
         verified = dppl.verify(tmp_path / "model.safetensors", ledger=ledger)

@@ -300,9 +300,13 @@ def test_a_fit_may_continue_without_one_that_left_and_says_so(tmp_path):
         model = probe().fit(Federation(way, missing="continue", state=tmp_path / "fit"))
         assert model.guarantee_.holders == ("north", "south, without its answers from ask 3 on", "west")
         assert "south, without its answers from ask 3 on" in str(model.guarantee_)
-        # Whoever goes on from the folder keeps to it, also if it came back.
-        again = probe().fit(Federation(InProcess(opened), missing="continue", state=tmp_path / "fit"))
-        assert again.to_bytes() == model.to_bytes()
+        # Whoever goes on from the folder keeps to it, whether it came back or is gone for good.
+        for way in (
+            InProcess(opened),
+            Way(opened, lambda name, content, one: None if name == "south" else one(content)),
+        ):
+            again = probe().fit(Federation(way, missing="continue", state=tmp_path / "fit"))
+            assert again.to_bytes() == model.to_bytes()
         with pytest.raises(EngineError, match="west does not answer"):
             probe().fit(Federation(Way(opened, spoilt(lambda reply: None, names=NAMES)), missing="continue"))
 
