@@ -113,7 +113,7 @@ class Federation:
         if not names or len(set(names)) < len(names):
             raise ParameterError("must name one institution or more, and each once.", parameter="holders")
         self._names, self._left, self._asked = names, dict[str, int](), 0
-        # Of a fit that goes on, what was agreed: nobody needs to be there but for what is asked next.
+        # Of a fit that goes on, what was agreed: only whoever is asked next needs to be there.
         before = None if self._journal is None else self._journal.read("agreed")
         self._agreed: dict[str, Any] = {} if before is None else json.loads(before)
         if not self._agreed:

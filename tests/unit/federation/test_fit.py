@@ -1,7 +1,10 @@
 """Institutions answer a method as one table does, with their own noise; the model says who they were."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -17,6 +20,7 @@ from dppl import (
     SoftmaxPrototypes,
 )
 from dppl.errors import EngineError, InputError, ParameterError
+from dppl.estimators.model_file import describe
 from dppl.federation import Federation, Holder, InProcess
 from dppl.io import EmbeddingTable
 from dppl.kernel.queries import ClassSums
@@ -25,6 +29,7 @@ from dppl.prototypes import LinearProbe
 from federated import CLASSES, DIM, NAMES, Together, holder, holders, tables
 from loops import loop
 
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "statement.schema.json").read_text(encoding="utf-8"))
 BUDGET = GaussianDP(1.0)
 PUBLIC = np.random.default_rng(2).normal(size=(9, DIM))
 EXAMPLES = EmbeddingTable.of(np.eye(3, DIM), np.array(CLASSES))
@@ -100,6 +105,9 @@ def test_each_institution_pays_once_and_the_model_states_it(tmp_path):
         assert paid["status"] == "released"
         verified = dppl.verify(tmp_path / "model.safetensors", ledger=ledger)
         assert verified.holds, verified
+    described = describe(tmp_path / "model.safetensors")
+    jsonschema.validate(described["guarantee"], {"$ref": "#/$defs/guarantee", "$defs": SCHEMA["$defs"]})
+    assert "Institutions: north, south, west" in " ".join(model.report().markdown(for_="dpo").split())
     forged = replace(guarantee, not_covered=guarantee.not_covered[:-2])
     model.guarantee_ = forged  # the control: a statement that hides what is not covered
     assert not dppl.verify(model).holds
