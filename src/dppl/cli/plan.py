@@ -40,6 +40,7 @@ class Plan(Budget):
     describe: str = option(
         "names|none", "names: `dppl train` on texts starts from the names of classes, if they are words.", "none"
     )
+    n_holders: int = option("N", "Institutions that hold the records (docs/federation.md). Default 1.", 1, min=1)
     n_test: int | None = option("N", "A guess of the test records: also how exactly they would say it.", None, min=1)
     json: bool = flag("Print JSON.")
 
@@ -48,7 +49,7 @@ class Plan(Budget):
         from dppl.planning import plan_budget
 
         budget = self.budget()
-        names = ("n_classes", "n_records", "smallest", "n_features", "encoder", "n_public", "ceiling")
+        names = ("n_classes", "n_records", "smallest", "n_features", "encoder", "n_public", "ceiling", "n_holders")
         how: dict[str, Any] = {name: getattr(self, name) for name in (*names, "method", "describe")}
         with progress("planning"):
             plan = plan_budget(budget, **how)

@@ -185,6 +185,12 @@ class Superlink:
 
     def exchange(self, messages: Mapping[str, bytes]) -> Mapping[str, bytes]:
         """Deliver a message to each institution, and return what came back in time."""
+        try:
+            return self._exchanged(messages)
+        except optional("httpx", "Flower", "federation").HTTPError as error:
+            raise EngineError(f"the SuperLink {self._address} does not answer as it must: {error}") from None
+
+    def _exchanged(self, messages: Mapping[str, bytes]) -> dict[str, bytes]:
         app, end = _flower("app"), time.monotonic() + self._timeout
         waiting: dict[str, str] = {}
         came: dict[str, bytes] = {}
@@ -193,11 +199,11 @@ class Superlink:
             nodes = {node.public_key: node.node_id for node in self._grid.get_nodes()} if left else {}
             for name in [one for one in left if self._keys[one] in nodes]:
                 where = {"dst_node_id": nodes[self._keys[name]], "message_type": app.MessageType.QUERY}
-                (sent,) = self._grid.push_messages([_wrapped(left.pop(name), **where)])
-                waiting[sent] = name
+                sent = list(self._grid.push_messages([_wrapped(left.pop(name), **where)]))
+                waiting |= {one: name for one in sent if one}  # none that was too large
             for reply in self._grid.pull_messages(list(waiting)) if waiting else []:
-                name = waiting.pop(reply.metadata.reply_to_message_id)
-                if reply.has_content() and _RECORD in reply.content:
+                name = waiting.pop(reply.metadata.reply_to_message_id, "")  # what comes twice counts once
+                if name and reply.has_content() and _RECORD in reply.content:
                     came[name] = bytes(reply.content[_RECORD].get(_CONTENT, b""))
             time.sleep(_PAUSE_S)
         return came

@@ -85,6 +85,10 @@ class BudgetPlan:
     describe: Describe  # what the fit starts from
     # Without names of classes, or with them, whichever the plan is not for; None where that makes no difference.
     otherwise: Gain | None
+    n_holders: int  # institutions that hold the records
+    # Of several institutions: with all records in one place, and at one of them, of even size, alone.
+    one_place: Gain | None
+    alone: Gain | None
     cost: Mapping[str, float] = field(hash=False)  # of a ledger: mu and rho, and epsilon of a pure budget
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,12 +118,24 @@ class BudgetPlan:
             "Ranges are for classes of a size on average; a single class, above all a rare one, varies more.",
             f"Method: {self.method}, {why}.",
             *([] if self.otherwise is None else [self.otherwise.sentence(start)]),
+            *self._of_holders(),
             f"Ledger: one fit costs {cost}; four such fits need an account of {name} = {four}.",
             GUESSES,
         ]
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())
+
+    def _of_holders(self) -> list[str]:
+        if self.one_place is None or self.alone is None:
+            return []
+        k = self.n_holders
+        return [
+            f"Each of {k} institutions adds its own noise: the noise of a sum is {math.sqrt(k):.3g} times as wide.",
+            self.one_place.sentence("All records in one place"),
+            self.alone.sentence("One institution alone, of even size"),
+            "Merged models mostly lie between alone and together; by the method mean they are as good as together.",
+        ]
 
     def _smallest_class(self) -> str:
         one = self.classes[0]
@@ -149,6 +165,7 @@ def plan_budget(
     method: Method | Literal["auto"] = "auto",
     ceiling: float | None = None,
     describe: Describe = "none",
+    n_holders: int = 1,
 ) -> BudgetPlan:
     """Say what accuracy to expect by class size, before any private record is read.
 
@@ -177,6 +194,8 @@ def plan_budget(
         Balanced accuracy that such data reach without privacy, from public sources. Narrows the range.
     describe : {"none", "names"}, default="none"
         Whether the fit starts from the names of the classes, as `dppl train` does with texts.
+    n_holders : int, default=1
+        Institutions that hold the records and answer with their own noise (`dppl.federation`); `n_records` is for all.
 
     Returns
     -------
@@ -208,7 +227,7 @@ def plan_budget(
         raise ParameterError("must be given, or a known encoder, and agree with it.", parameter="n_features")
     n_features = int(width)
     _validate.positive_integer(n_classes=n_classes, n_records=n_records, smallest=1 if smallest is None else smallest)
-    _validate.positive_integer(n_public=n_public or 1)
+    _validate.positive_integer(n_public=n_public or 1, n_holders=n_holders)
     least = n_classes * (smallest or 1)
     for name, value, bound in (("n_classes", n_classes, 2), ("n_records", n_records, least)):
         if value < bound:
@@ -228,6 +247,8 @@ def plan_budget(
         )
     if chosen == "public" and not n_public:
         raise ParameterError("must be above 0 for a method that selects public rows; got 0.", parameter="n_public")
+    if n_holders > 1 and chosen == "public":
+        raise ParameterError("above 1 is for methods that ask for sums, not selections.", parameter="n_holders")
     if describe == "names" and chosen != "softmax":
         raise ParameterError("names goes with the method softmax; leave it out.", parameter="describe")
     n_records, smallest = int(n_records), int(smallest or n_records // n_classes)
@@ -239,8 +260,10 @@ def plan_budget(
         s=model.usual_hardness() if ceiling is None else model.hardness(ceiling, n_classes),
         n_classes=n_classes,
         n_features=n_features,
-        spend=model.spend(chosen, budget),
+        # The noise of so many institutions adds up.
+        spend=model.spend(chosen, budget) / math.sqrt(n_holders),
     )
+    whole = replace(setting, spend=model.spend(chosen, budget))
     factor = setting.law.wide if ceiling is None else setting.law.spread
     other = replace(setting, law=laws["names" if describe == "none" else "none"])
     # What a ledger is charged follows from the measurements that a fit declares; a pure cost stands first where it is
@@ -268,10 +291,13 @@ def plan_budget(
         high=setting.balanced(sizes, 1 / factor),
         classes=tuple(setting.expectation(int(n), float(sizes.mean()), factor) for n in shown),
         needed=setting.needed(sizes),
-        twice_the_budget=replace(setting, spend=model.spend(chosen, twice)).gain(sizes),
+        twice_the_budget=replace(setting, spend=model.spend(chosen, twice) / math.sqrt(n_holders)).gain(sizes),
         twice_the_records=setting.gain(2 * sizes),
         describe=describe,
         otherwise=other.gain(sizes) if chosen == "softmax" else None,
+        n_holders=int(n_holders),
+        one_place=whole.gain(sizes) if n_holders > 1 else None,
+        alone=whole.gain(sizes / n_holders) if n_holders > 1 else None,
         cost={**pure, "mu": total_mu(costs), "rho": total_rho(costs)},
     )
 

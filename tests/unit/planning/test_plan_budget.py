@@ -30,6 +30,20 @@ def test_sizes_rise_from_the_smallest_and_add_up(n_classes, n_records, smallest)
     assert sizes[0] == pytest.approx(smallest, rel=0.01)
 
 
+@pytest.mark.parametrize("method", ["softmax", "mean"])
+def test_institutions_together_have_the_noise_of_all_of_them(method):
+    given = USUAL | {"method": method}
+    plan = plan_budget(GaussianDP(0.9), **given, n_holders=9)
+    as_one = plan_budget(GaussianDP(0.3), **given)
+    assert plan.balanced_accuracy == pytest.approx(as_one.balanced_accuracy)
+    assert plan.one_place.balanced_accuracy == plan_budget(GaussianDP(0.9), **given).balanced_accuracy
+    assert plan.alone.balanced_accuracy < plan.balanced_accuracy < plan.one_place.balanced_accuracy
+    assert plan.cost["mu"] == plan_budget(GaussianDP(0.9), **given).cost["mu"]
+    assert "the noise of a sum is 3 times as wide" in str(plan)
+    with pytest.raises(ParameterError, match="n_holders above 1"):
+        plan_budget(GaussianDP(0.9), **given | {"method": "public"}, n_public=100, n_holders=2)
+
+
 def test_a_rare_class_is_not_found_and_the_plan_says_how_many_records_it_takes():
     plan = plan_budget(ApproxDP(1, 1e-6), **USUAL)
     assert (plan.classes[0].size, plan.classes[0].found, plan.classes[-1].found) == (20, "no", "yes")
