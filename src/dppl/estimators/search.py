@@ -184,7 +184,9 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
             # The number of runs is secret, so nobody sees when one of them ends.
             with charged(entry), hidden(), np.errstate(all="ignore"):
-                records = private.records(classes, unknown_labels=self.estimator.unknown_labels, adjacency=adjacency)
+                records: Any = private.records(
+                    classes, unknown_labels=self.estimator.unknown_labels, adjacency=adjacency
+                )
                 score, best, number = best_of(
                     records,
                     [plan.measurements for plan in plans],

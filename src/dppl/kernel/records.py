@@ -81,6 +81,12 @@ class Holders(Protocol):
     def agree(self, plan: Any, guarantee: Any, estimator: str, parameters: dict[str, Any]) -> Any:
         """Have each check a plan and charge it to its own ledger; return the guarantee."""
 
+    def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:
+        """Refuse fits that need more than noisy sums, as `PrivateTable.check` does."""
+
+    def records(self, classes: NDArray[Any], **options: Any) -> Holders:
+        """Return themselves: each reads its own records."""
+
     def answer(self, name: str, /, **released: Any) -> Int64:
         """Return the sum of their noisy answers."""
 
@@ -363,7 +369,7 @@ def private_data(
     *,
     max_classes: int | None = None,
     several: SeveralLabels | None = None,
-) -> PrivateTable | PrivateParts | Any:
+) -> PrivateTable | PrivateParts | Holders:
     """Check the shapes and kinds of what a fit was given, and look at no value."""
     if isinstance(X, Holders):
         if y is not None or groups is not None:

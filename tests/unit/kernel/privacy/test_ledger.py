@@ -830,6 +830,32 @@ def test_a_step_of_a_training_begins_once(file, ledger):
     assert ledger.steps_begun(entry) == 5
 
 
+def test_a_training_of_a_name_is_charged_once_whoever_asks_and_however_often(tmp_path, file, ledger):
+    entries = []
+
+    def work():
+        for _ in range(3):
+            entries.append(Ledger(file, "wards").charge(gaussian(0.5), run="a" * 32))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len(entries) == 12
+    assert set(entries) == {LedgerEntry("wards", 1, "a" * 32)}
+    assert ledger.spent() == {"rho": 0.5}
+    ledger.begin_step(entries[0], 0)
+    assert ledger.charge(gaussian(0.5), run="a" * 32) == entries[0]
+    assert ledger.steps_begun(entries[0]) == 1
+    # Another name, or the same in another account, is another charge.
+    assert ledger.charge(gaussian(0.25), run="b" * 32).number == 2
+    other = Ledger(file, "beds", ZCDP(1.0))
+    assert other.charge(gaussian(0.25), run="a" * 32).number == 3
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(gaussian(0.5), run="c" * 32)
+
+
 def test_steps_are_those_of_one_charge(tmp_path, file, ledger):
     plain = ledger.charge(gaussian(0.1))
     assert plain.run is None
