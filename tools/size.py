@@ -6,22 +6,23 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1653,
+    ".": 1661,
     "audit": 677,
-    "cli": 3246,
+    "cli": 3380,
     "continual": 1036,
     "encoders": 2079,
-    "estimators": 2131,
+    "estimators": 2181,
     "evaluation": 2316,
     "export": 691,
+    "federation": 1471,
     "finetune": 1751,
     "io": 3788,
-    "kernel": 7420,
+    "kernel": 7466,
     "lab": 4564,
-    "planning": 459,
+    "planning": 485,
     "prototypes": 1351,
     "serve": 928,
-    "statement": 1484,
+    "statement": 1491,
     "training": 884,
 }
 
