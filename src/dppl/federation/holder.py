@@ -2,8 +2,9 @@
 
 The order of events for an ask is: noise is drawn, the answer reaches the disk, the ledger notes that this ask was
 answered, the answer leaves. Killed before the disk has it, an answer was seen by nobody and is drawn again; killed
-later, it is read from the disk. The ledger's count finds a folder that was rolled back to an older copy, or a copy that
-another process answers from: such a folder lacks answers that the ledger knows of, and gives no more of them.
+later, it is read from the disk. The ledger's count, and its hash of the last answer, find a folder that was rolled back
+to an older copy, or a copy that another process answers from: such a folder lacks an answer that the ledger knows of,
+or has another in its place, and gives no more of them.
 
 The charge has a random name that is on the disk before the ledger gets it, so it is made once, whenever the process is
 killed. Nothing that is refused depends on a record: reasons come from the plan, the policy and the counters alone.
@@ -235,6 +236,8 @@ class Holder:
         noted = self._ledger.steps_begun(entry)
         if noted is None or noted > len(asked) or journal.read("stopped") is not None:
             raise Refusal(_OTHER_COPY)
+        if noted and self._row(entry)["parameters"].get("last_answer") != identity(journal.read(noted - 1) or b""):
+            raise Refusal(_OTHER_COPY)
         self._plans[read.id] = _Paid(read, journal, entry, asked, noted)
         return self._plans[read.id]
 
@@ -242,7 +245,8 @@ class Holder:
         """Tell the ledger of all answers on the disk, before one of them leaves."""
         try:
             while paid.noted < len(paid.asked):
-                self._ledger.begin_step(paid.entry, paid.noted)
+                answer = paid.journal.read(paid.noted) or b""
+                self._ledger.begin_step(paid.entry, paid.noted, answer=identity(answer))
                 paid.noted += 1
         except LedgerError:
             if (self._ledger.steps_begun(paid.entry) or 0) <= paid.noted:
@@ -316,14 +320,14 @@ class Holder:
         paid, digest = self._of(message), message.fields.get("model_sha256")
         if not isinstance(digest, str) or len(digest) != 64 or not digest.isalnum():
             raise Refusal("no hash of a model.")
-        if self._finished(paid.entry) is None:
+        if self._row(paid.entry)["model_sha256"] is None:
             self._ledger.finish(paid.entry, model_sha256=digest)
         paid.records = None
         return Message("finished", {"name": self.name, "plan": paid.agreement.id}, {}).to_bytes()
 
-    def _finished(self, entry: LedgerEntry) -> str | None:
-        mine = (one for one in self._ledger.releases() if one["number"] == entry.number)
-        return next((one["model_sha256"] for one in mine), None)
+    def _row(self, entry: LedgerEntry) -> dict[str, Any]:
+        """Return what the ledger holds of a charge."""
+        return next(one for one in self._ledger.releases() if one["number"] == entry.number)
 
 
 def _hashes(table: Any, classes: Any) -> list[str]:

@@ -344,10 +344,10 @@ class SoftmaxQuery(RowQuery):
     """A query that is asked at weights of a linear layer, and perhaps at another, released centre."""
 
     def checked(self, *, weights: Any, offsets: Any = None, at: Lattice | None = None) -> dict[str, Any]:
-        """Compare shapes; `at` is the same map about another centre, whose rows are no longer than was declared."""
+        """Compare shapes; `at` is the same map about another centre, of the same rows and no longer."""
         lattice = at or self.lattice
-        if lattice.squared_norm != self.lattice.squared_norm or lattice.dim != self.lattice.dim:
-            raise MeasurementError("a query may be asked about another centre, and not for rows of another norm")
+        if lattice.to_dict() != self.lattice.to_dict():
+            raise MeasurementError("a query may be asked about another centre, and not for another map or width")
         weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
         offsets = None if offsets is None else shaped("offsets", offsets, self.n_classes)
         return {"lattice": lattice, "weights": weights, "offsets": offsets}

@@ -138,7 +138,7 @@ while n_all < int(sys.argv[1]):
 # The control: answers that leave before they are on the disk.
 write = journal.Journal.write
 journal.Journal.write = lambda self, name, content: None if isinstance(name, int) else write(self, name, content)
-dppl.Ledger.begin_step = lambda *_: None
+dppl.Ledger.begin_step = lambda *_, **__: None
 folder = here / "control"
 folder.mkdir()
 for _ in range(2):

@@ -89,7 +89,9 @@ def test_asks_that_were_not_agreed_on_are_refused_and_cost_nothing(begun, tmp_pa
         (question(name, 1, "gradients", {"weights": WEIGHTS + 1e300, "clip": 1.0}), "at most 2[*][*]90"),
         (question(name, 1, "gradients", {"weights": WEIGHTS, "clip": 0.0}), "clip must lie"),
         (question(name, 1, "gradients", {**fine, "records": 1}), "TypeError"),
-        (question(name, 1, "gradients", {**fine, "at": Lattice(DIM + 1)}), "another norm"),
+        (question(name, 1, "gradients", {**fine, "at": Lattice(DIM + 1)}), "another map"),
+        # Rows of no institution fit, so an institution without any would answer, and one with a row would fail.
+        (question(name, 1, "gradients", {**fine, "at": Lattice(2 * DIM, pool=2)}), "another map"),
         (question("0" * 64, 0, "gradients", fine), "no plan of this name"),
         (question("../../x", 0, "gradients", fine), "no plan of this name"),
         (b"garbage", "damaged"),
@@ -156,6 +158,14 @@ def test_plans_that_are_not_whole_or_dearer_or_of_another_kind_are_refused(begun
     assert len(Ledger(tmp_path / "north.db", "wards").releases()) == 1
 
 
+def test_no_plan_hides_from_the_ledger_that_its_answers_must_not_be_released(begun, tmp_path):
+    _, plan = begun
+    hidden = changed(plan, lambda fields, _: fields["parameters"].update(fit_for_release=True))
+    with holder(tmp_path, state=tmp_path / "seeded", random_state=1) as seeded:
+        assert Message.parse(seeded(told("begin", hidden))).kind == "begun"
+    assert Ledger(tmp_path / "north.db", "wards").releases()[-1]["parameters"]["fit_for_release"] is False
+
+
 def test_a_plan_may_cost_no_more_than_the_policy_or_the_account_allows(tmp_path, begun):
     _, plan = begun
     with_limit = holder(tmp_path, "north", state=tmp_path / "other", limit=GaussianDP(0.4))
@@ -198,6 +208,30 @@ def test_a_folder_that_was_rolled_back_or_copied_answers_no_more(begun, tmp_path
         assert "rolled back or copied" in said(twin(asks[2]))
     twin.__exit__()
     assert "rolled back or copied" in said(holder(tmp_path, state=copied)(asks[2]))
+
+
+def test_a_copy_that_was_killed_before_its_answer_was_noted_does_not_give_it(begun, tmp_path, monkeypatch):
+    one, plan = begun
+    ask = question(identity(plan), 0, "gradients", {"weights": WEIGHTS, "clip": 1.0})
+    copied = tmp_path / "copy"
+    shutil.copytree(tmp_path / "north-state", copied)
+    with monkeypatch.context() as patch, holder(tmp_path, state=copied) as twin:
+
+        def killed(*_, **__):
+            raise KeyboardInterrupt
+
+        patch.setattr(Ledger, "begin_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            twin(ask)
+    assert (copied / identity(plan) / "00000.answer").exists()
+    first = one(ask)
+    assert Message.parse(first).kind == "answer"
+    # The ledger knows of one answer, and here is one, but another.
+    with holder(tmp_path, state=copied) as twin:
+        assert "rolled back or copied" in said(twin(ask))
+    one.__exit__()
+    with holder(tmp_path) as again:
+        assert again(ask) == first
 
 
 def test_a_lost_folder_pays_again_for_fresh_noise(begun, tmp_path):

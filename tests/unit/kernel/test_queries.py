@@ -119,7 +119,7 @@ def test_a_query_is_not_asked_for_rows_of_another_norm():
     records = HeldRecords(ROWS, CODES)
     centred = records.total(gradients, **asked, at=Lattice(DIM, center=np.full(DIM, 0.1)))
     assert (centred != records.total(gradients, **asked)).any()
-    with pytest.raises(MeasurementError, match="another norm"):
+    with pytest.raises(MeasurementError, match="another map"):
         HeldRecords(np.ones((1, 9)), np.array([0])).total(gradients, weights=np.zeros((3, 9)), at=Lattice(9))
 
 

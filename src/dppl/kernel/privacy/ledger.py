@@ -261,7 +261,7 @@ class Ledger:
                 adjacency=guarantee.adjacency,
                 partition=partition,
                 estimator=estimator,
-                parameters=unusual | (parameters or {}),
+                parameters=(parameters or {}) | unusual,
                 dppl_version=__version__,
                 charged_at=_now(),
                 run=run,
@@ -275,7 +275,7 @@ class Ledger:
         with _transaction(self._engine) as connection:
             return self._begun(connection, entry)
 
-    def begin_step(self, entry: LedgerEntry, step: int) -> None:
+    def begin_step(self, entry: LedgerEntry, step: int, *, answer: str | None = None) -> None:
         """Record that a step of a training begins, before it draws; each begins once.
 
         Parameters
@@ -284,6 +284,8 @@ class Ledger:
             What `charge` returned with ``stepwise=True``.
         step : int
             Steps count from 0.
+        answer : str, default=None
+            Hash of what the step released, which stays among the parameters of the charge until the next one.
         """
         with _transaction(self._engine) as connection:
             begun = self._begun(connection, entry)
@@ -292,7 +294,12 @@ class Ledger:
             if begun > step:
                 training = f"the training that release {entry.number} of {self.dataset!r} paid for"
                 raise LedgerError(f"step {step + 1} of {training} has begun before, in a run from the same checkpoint.")
-            connection.execute(_RELEASES.update().where(_RELEASES.c.number == entry.number).values(begun=step + 1))
+            of_entry = _RELEASES.c.number == entry.number
+            values: dict[str, Any] = {"begun": step + 1}
+            if answer is not None:
+                known = connection.execute(sa.select(_RELEASES.c.parameters).where(of_entry)).scalar_one()
+                values["parameters"] = {**known, "last_answer": answer}
+            connection.execute(_RELEASES.update().where(of_entry).values(values))
 
     def check(self, guarantee: Guarantee, *, partition: str | None = None) -> None:
         """Raise what `charge` would raise now, and charge nothing: before long work.
