@@ -88,13 +88,17 @@ def _differences(one: Any, other: Any) -> list[tuple[str, bool]]:
     ours, theirs = (
         {name: value for name, value in model._fitted_with.items() if name not in _FREE} for model in (one, other)
     )
+
+    def map_of(model: Any) -> Any:  # sums are about a public centre, and softmax prototypes about their own
+        return model.lattice_.name if isinstance(model, MeanPrototypes) else model.lattice_.to_dict()
+
     plain = all(same_value(value, theirs.get(name)) for name, value in ours.items())
     return [
         ("method", type(one) is not type(other)),
         ("classes", not np.array_equal(one.classes_, other.classes_)),
         ("encoder", one.encoder_ != other.encoder_),
         ("parameters", not plain),
-        ("width or map", one.lattice_.to_dict() != other.lattice_.to_dict()),
+        ("width or map", map_of(one) != map_of(other)),
         ("whom they protect", one.guarantee_.unit != other.guarantee_.unit),
         ("institutions: merge models of one each", bool(one.guarantee_.holders or other.guarantee_.holders)),
     ]

@@ -63,6 +63,14 @@ def test_each_class_comes_from_whoever_has_it():
     assert merged.score(X[seen], y[seen]) > models["north"].score(X[seen], y[seen]) + 0.3
 
 
+def test_sums_about_other_centres_are_not_added():
+    X, y, _ = tables()["west"]
+    maps = {name: dppl.LatticeOptions(center=np.full(X.shape[1], at)) for name, at in (("north", 0.1), ("south", -0.1))}
+    models = {name: MeanPrototypes(GaussianDP(1), CLASSES, lattice=one).fit(X, y) for name, one in maps.items()}
+    with pytest.raises(ParameterError, match="agree in width or map"):
+        merge(models)
+
+
 def test_models_that_do_not_go_together_are_refused():
     north, south = (released(SoftmaxPrototypes)[name] for name in ("north", "south"))
     X, y, ids = tables()["west"]
