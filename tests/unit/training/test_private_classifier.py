@@ -413,7 +413,7 @@ def test_a_model_is_read_with_the_precision_it_was_made_with(letters, monkeypatc
     monkeypatch.setattr(classifier, "load_encoder", lambda uri, **options: asked.append((uri, options)) or letters)
     with pytest.raises(InputError):
         encoder_of_model(estimator)
-    assert asked == [("letters", {"device": "auto", "precision": "float16"})]
+    assert asked == [("letters", {"device": "auto", "precision": "float16", "trial": True})]
 
 
 def test_a_model_with_an_encoder_of_onnx_predicts_from_its_file(tmp_path):
