@@ -14,7 +14,7 @@ BUDGET = {
     "estimators": 2181,
     "evaluation": 2316,
     "export": 691,
-    "federation": 1479,
+    "federation": 1483,
     "finetune": 1751,
     "io": 3788,
     "kernel": 7471,

@@ -25,7 +25,7 @@ from dppl._metadata import ENCODER
 from dppl.errors import EngineError, ParameterError
 from dppl.estimators.plan import Plan, of_holders
 from dppl.federation.journal import Journal
-from dppl.federation.plan import Message, Refusal, answer_to, identity, nobody, plan_bytes, question
+from dppl.federation.plan import Message, Refusal, answer_to, identity, made_up_record, plan_bytes, question
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.reading import SeveralLabels
 
@@ -166,7 +166,8 @@ class Federation:
         **options
             What a fit says of records in one place.
         """
-        self._nobody = nobody(self.n_features, classes, SeveralLabels() if self._several_labels else None)
+        several = SeveralLabels() if self._several_labels else None
+        self._made_up = made_up_record(self.n_features, classes, several)
         return self
 
     def agree(self, plan: Plan, guarantee: Guarantee, estimator: str, parameters: dict[str, Any]) -> Guarantee:
@@ -228,7 +229,7 @@ class Federation:
                 raise ParameterError("holds answers to other questions; name another folder.", parameter="state")
             self._left = before.fields["left"]
             return before.tensors["answer"]
-        empty = self._nobody.total(self._paid[name].measurement.query, **released)
+        shape = self._made_up.total(self._paid[name].measurement.query, **released).shape
         good: dict[str, Int64] = {}
         reasons: dict[str, str] = {}
         for _ in range(self._tries):
@@ -236,7 +237,7 @@ class Federation:
             came = self._transport.exchange(dict.fromkeys(asked, content)) if asked else {}
             for one in asked:
                 try:
-                    good[one] = self._checked(one, came.get(one), content, number, name, empty)
+                    good[one] = self._checked(one, came.get(one), content, number, name, shape)
                 except Refusal as refusal:
                     reasons[one] = str(refusal)
         for one in self._present:
@@ -282,19 +283,21 @@ class Federation:
                 return good
         raise EngineError(f"an institution does not take part. {reason}")
 
-    def _checked(self, one: str, reply: bytes | None, content: bytes, number: int, name: str, empty: Int64) -> Int64:
+    def _checked(
+        self, one: str, reply: bytes | None, content: bytes, number: int, name: str, shape: tuple[int, ...]
+    ) -> Int64:
         """Return an answer, after holding it to the question and to the number of records that its sender states."""
         message = _reply(one, reply, "answer")
         given = message.fields
         if (given.get("plan"), given.get("number"), given.get("question")) != (self._plan, number, identity(content)):
             raise Refusal("it answers another question.")
         answer = message.tensors.get("answer")
-        if answer is None or answer.dtype != np.int64 or answer.shape != empty.shape:
+        if answer is None or answer.dtype != np.int64 or answer.shape != shape:
             raise Refusal("its answer has another form.")
         paid, at_most = self._paid[name], float(self.described[one]["at_most"])
         # A Gaussian vector is longer than its root mean square by t standard deviations with probability exp(-t²/2)
         # at most, and rounding adds less than half a step to each entry.
-        noise = float(paid.mechanism.noise_std) * (math.sqrt(empty.size) + _MARGIN) + math.sqrt(empty.size)
+        noise = float(paid.mechanism.noise_std) * (math.sqrt(answer.size) + _MARGIN) + math.sqrt(answer.size)
         bound = at_most * math.sqrt(paid.measurement.query.squared_norm) + noise
         if not np.linalg.norm(answer.astype(np.float64)) <= bound:
             raise Refusal("its answer is longer than the number of records that it states allows.")

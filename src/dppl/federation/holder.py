@@ -29,7 +29,7 @@ import numpy as np
 from dppl import _validate
 from dppl._files import locked
 from dppl._metadata import ENCODER, stated
-from dppl.errors import DpplError, LedgerError, ParameterError
+from dppl.errors import BudgetError, DpplError, LedgerError, ParameterError
 from dppl.federation.journal import Journal
 from dppl.federation.plan import (
     Agreement,
@@ -38,7 +38,7 @@ from dppl.federation.plan import (
     answer_to,
     hash_of,
     identity,
-    nobody,
+    made_up_record,
     seed_of_ask,
     unpacked,
 )
@@ -208,8 +208,8 @@ class Holder:
                 raise Refusal(f"the plan costs more than {self._limit}, the most that a plan may cost here.")
             if not (self._state / read.id / "run").exists():
                 self._ledger.check(guarantee)
-        except DpplError as error:
-            raise error if isinstance(error, Refusal) else Refusal(str(error)) from None
+        except BudgetError as error:
+            raise Refusal(str(error)) from None
         return read
 
     def _begun(self, read: Agreement, plan: bytes) -> _Paid:
@@ -230,7 +230,7 @@ class Holder:
                 parameters={**read.parameters, "plan": read.id, "holders": ", ".join(read.holders)},
                 run=run,
             )
-        except DpplError as error:
+        except BudgetError as error:
             raise Refusal(str(error)) from None
         asked = [Message.parse(journal.read(number) or b"").fields["name"] for number in range(len(journal))]
         noted = self._ledger.steps_begun(entry)
@@ -285,8 +285,8 @@ class Holder:
             raise Refusal(f"{name!r} was declared for {left[name].measurement.times} asks, and all are answered.")
         try:
             released = unpacked(message.fields["values"], message.tensors)
-            # What no records cannot answer, these are not asked: that they could not would tell of them.
-            nobody(paid.agreement.n_features, self._classes, self._several).total(
+            # What a made-up record cannot answer, these are not asked: that they could not would tell of them.
+            made_up_record(paid.agreement.n_features, self._classes, self._several).total(
                 left[name].measurement.query, **released
             )
         except Exception as error:  # whoever sent it may have sent anything

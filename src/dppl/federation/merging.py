@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from copy import deepcopy
@@ -69,7 +70,7 @@ def merge(models: Mapping[str, EmbeddingClassifier | str | os.PathLike[str]]) ->
         merged._set_model(coef, center, intercept, np.mean([one.shares_ for one in every], axis=0))
     else:
         raise ParameterError("must be of noisy sums or of softmax prototypes, under add-remove.", parameter="models")
-    dearest = max((one.guarantee_ for one in every), key=lambda one: one.mu or 0.0)
+    dearest = max((one.guarantee_ for one in every), key=lambda one: math.inf if one.mu is None else one.mu)
     entries = tuple(
         f"{name}: {one.guarantee_.ledger_entry}" for name, one in read.items() if one.guarantee_.ledger_entry
     )

@@ -271,11 +271,11 @@ def answer_to(content: bytes, plan: str, number: int, value: NDArray[np.int64], 
     return Message("answer", given, {"answer": value}).to_bytes()
 
 
-def nobody(n_features: int, classes: NDArray[Any], several: SeveralLabels | None) -> Any:
-    """Return no records: what they answer has the shape of every answer, and fails at what no records can answer."""
-    labels = np.empty(0, np.int64) if several is None else np.empty((0, len(classes)), bool)
-    empty = private_data(np.empty((0, n_features)), labels, several=several)
-    return empty.records(classes, unknown_labels="ignore", adjacency=ADD_REMOVE)
+def made_up_record(n_features: int, classes: NDArray[Any], several: SeveralLabels | None) -> Any:
+    """Return one row of zeros: its answer has the shape of every answer, and what it cannot answer, no record can."""
+    labels = classes[:1] if several is None else np.zeros((1, len(classes)), bool)
+    made_up = private_data(np.zeros((1, n_features)), labels, several=several)
+    return made_up.records(classes, unknown_labels="ignore", adjacency=ADD_REMOVE)
 
 
 def seed_of_ask(seed: int, holder: str, number: int) -> int:

@@ -234,6 +234,26 @@ def test_a_copy_that_was_killed_before_its_answer_was_noted_does_not_give_it(beg
         assert again(ask) == first
 
 
+def test_what_stops_at_a_row_stops_with_records_and_without(begun, tmp_path, monkeypatch):
+    _, plan = begun
+
+    def exact(query, held, *, lattice, **at):
+        for block in held.blocks(lattice):
+            block[0] / "no number"
+        return np.zeros((3, DIM), np.int64)
+
+    monkeypatch.setattr("dppl.kernel.queries.SoftmaxGradients.exact", exact)
+    X, y, _ = tables()["north"]
+    ask = question(identity(plan), 0, "gradients", {"weights": WEIGHTS, "clip": 1.0})
+    reasons = set()
+    for n in (0, len(X)):
+        with holder(tmp_path, state=tmp_path / f"of-{n}", data=(X[:n], y[:n], None)) as one:
+            one(told("begin", plan))
+            reasons.add(said(one(ask)))
+    (reason,) = reasons
+    assert "cannot be asked so" in reason
+
+
 def test_a_lost_folder_pays_again_for_fresh_noise(begun, tmp_path):
     _, plan = begun
     other = holder(tmp_path, state=tmp_path / "new")
