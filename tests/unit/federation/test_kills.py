@@ -50,39 +50,48 @@ class Logged(InProcess):
             log(self.folder, name, messages[name], reply)
         return came
 
+def lived(work):
+    '''Work in a process that may be killed, and return whether it was not.'''
+    global calls
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            calls = 0
+            sys.setprofile(die)
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL), code
+    return code == 0
+
 class Forked(InProcess):
     '''Each message is read by a fresh process of the institution, and every second of these is killed.'''
 
     longest, kills = 1, 0
 
     def exchange(self, messages):
-        global dies_at, calls
+        global dies_at
         came = {}
         for name, content in messages.items():
             place = self.folder / "reply"
             place.unlink(missing_ok=True)
             dies_at = moments.randrange(1, Forked.longest + 1) if moments.random() < 0.5 else None
-            child = os.fork()
-            if child == 0:
-                code = 1
-                try:
-                    calls = 0
-                    sys.setprofile(die)
-                    with holder(self.folder, name) as one:
-                        reply = one(content)
-                        log(self.folder, name, content, reply)
-                        Path(place).write_bytes(reply)
-                    sys.setprofile(None)
-                    (self.folder / "calls").write_text(str(calls))
-                    code = 0
-                finally:
-                    os._exit(code)
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            if code == 0:
+
+            def reply():
+                with holder(self.folder, name) as one:
+                    answer = one(content)
+                    log(self.folder, name, content, answer)
+                    Path(place).write_bytes(answer)
+                sys.setprofile(None)
+                (self.folder / "calls").write_text(str(calls))
+
+            if lived(reply):
                 Forked.longest = max(Forked.longest, int((self.folder / "calls").read_text()))
                 came[name] = place.read_bytes()
             else:
-                assert code == -signal.SIGKILL, code
                 Forked.kills += 1
         return came
 
@@ -117,23 +126,15 @@ while n_all < int(sys.argv[1]):
     folder = here / f"all-{len(folders)}"
     folders.append(folder.name)
     folder.mkdir()
+
+    def fit_all():
+        with holders(folder) as opened:
+            fit(Logged(opened), folder, state=folder / "fit")
+
     while True:
         dies_at = moments.randrange(1, length + 1) if moments.random() < 0.9 else None
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                calls = 0
-                sys.setprofile(die)
-                with holders(folder) as opened:
-                    fit(Logged(opened), folder, state=folder / "fit")
-                code = 0
-            finally:
-                os._exit(code)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if code == 0:
+        if lived(fit_all):
             break
-        assert code == -signal.SIGKILL, code
         n_all += 1
 # The control: answers that leave before they are on the disk.
 write = journal.Journal.write
