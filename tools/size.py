@@ -11,7 +11,7 @@ BUDGET = {
     "cli": 3380,
     "continual": 1036,
     "encoders": 2079,
-    "estimators": 2181,
+    "estimators": 2182,
     "evaluation": 2316,
     "export": 691,
     "federation": 1483,

@@ -4,11 +4,12 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, column_or_1d
 
-from dppl import ZCDP, PublicData, PureDP
+from dppl import ZCDP, GaussianDP, MeanPrototypes, PublicData, PureDP
 from laws.recipes import FIRST, ONE_LABEL, each
 
 pytestmark = [
@@ -124,3 +125,10 @@ def test_a_fit_that_changes_a_parameter_is_noticed(kind, monkeypatch):
     monkeypatch.setattr(kind.cls, "_fit", lambda self, *given: whole(self.set_params(unknown_labels="ignore"), *given))
     with pytest.raises(AssertionError):
         check_parameters(kind)
+
+
+def test_a_notebook_shows_a_diagram_where_scikit_learn_would():
+    model = MeanPrototypes(GaussianDP(1), ["a", "b"])
+    for display, shown in (("diagram", str), ("text", type(None))):
+        with config_context(display=display):
+            assert type(model._repr_html_()) is shown

@@ -51,10 +51,11 @@ class ScikitEstimator:
         changed = {name: value for name, value in given.items() if not same_value(value, usual[name].default)}
         return f"{type(self).__name__}({', '.join(f'{name}={_VALUES.repr(one)}' for name, one in changed.items())})"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
+        from sklearn import get_config
         from sklearn.utils import estimator_html_repr
 
-        return str(estimator_html_repr(self))
+        return str(estimator_html_repr(self)) if get_config()["display"] == "diagram" else None
 
     def __sklearn_tags__(self) -> Tags:
         from sklearn.base import BaseEstimator, ClassifierMixin

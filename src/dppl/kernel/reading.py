@@ -54,7 +54,7 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
     Only an array, tensor or table of dtype int8 keeps it (and counts as lattice rows); lists and frames become float64.
     Torch tensors share memory with the array where NumPy can read it, and stream otherwise.
     """
-    if isinstance(X, RowTable) and not isinstance(X, np.ndarray):
+    if not isinstance(X, np.ndarray) and isinstance(X, RowTable):
         held = getattr(X, "held", None)
         if held is None:
             return X
