@@ -68,19 +68,31 @@ class Way(InProcess):
 class Together:
     """The same answers in one process, from the counter of the kernel alone: no messages, files or ledgers."""
 
+    metadata, ids, n_features, shape = {}, None, DIM, (None, DIM)
+
     def __init__(self, data, seed):
-        self.metadata = {}
         self.data, self.seed, self.asked = data, seed, 0
-        self.n_features, self.widening = DIM, float(np.sqrt(len(data)))
-        self.shape = (None, DIM)
+        self.widening = float(np.sqrt(len(data)))
 
     def check(self, **_):
         """Allow everything."""
 
-    def agree(self, plan, guarantee, estimator, parameters):
+    def account(self, ledger, partition, plan):
         """Remember the plan."""
         self.plan = plan
+        return self
+
+    def charge(self, guarantee, **_):
+        """Charge nobody."""
+        return self
+
+    def noted(self, guarantee):
+        """Say what is guaranteed at each."""
         return of_holders(guarantee, tuple(self.data))
+
+    def completed(self, guarantee):
+        """Say that nobody left."""
+        return guarantee
 
     def records(self, classes, **options):
         """Read all tables."""
@@ -96,5 +108,5 @@ class Together:
             for holder, one in self.read.items()
         )
 
-    def finish(self, model):
+    def finish(self, paid, **_):
         """Do nothing."""

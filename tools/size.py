@@ -6,7 +6,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1661,
+    ".": 1674,
     "audit": 677,
     "cli": 3380,
     "continual": 1036,
@@ -14,10 +14,10 @@ BUDGET = {
     "estimators": 2182,
     "evaluation": 2316,
     "export": 691,
-    "federation": 1483,
+    "federation": 1537,
     "finetune": 1751,
     "io": 3788,
-    "kernel": 7471,
+    "kernel": 7496,
     "lab": 4564,
     "planning": 485,
     "prototypes": 1351,

@@ -36,10 +36,7 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool 
             os.fsync(file.fileno())
         # A link fails where the name is taken, and a replacement does not.
         os.replace(part, path) if overwrite else os.link(part, path)
-        # Who may write into a folder but not read it, and who has no POSIX, cannot do more.
-        if os.name == "posix":
-            with contextlib.suppress(PermissionError), _opened(path.parent, os.O_RDONLY) as folder:
-                os.fsync(folder)
+        _sync(path.parent)
     except OSError as error:
         # A part is gone by now, and a full disk names nothing.
         if error.filename is None or str(error.filename) == str(part):
@@ -58,6 +55,22 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite:
     except FileExistsError:
         what = f"{os.fspath(path)} exists; choose another name, or overwrite it with overwrite=True."
         raise FileExistsError(what) from None
+
+
+def lasting_folder(path: Path) -> Path:
+    """Make a folder for its owner alone, which a power cut does not take with the files in it; return its path."""
+    for missing in reversed([one for one in (path, *path.parents) if not one.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+        _sync(missing.parent)
+    return path
+
+
+def _sync(folder: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    # Who may write into a folder but not read it, and who has no POSIX, cannot do more.
+    if os.name == "posix":
+        with contextlib.suppress(PermissionError), _opened(folder, os.O_RDONLY) as opened:
+            os.fsync(opened)
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVERED, FORM_OF_FILES
 from dppl.kernel.queries import WITHIN_CLASS
 from dppl.kernel.reading import SeveralLabels, UnknownLabels
-from dppl.kernel.records import Holders, private_data
+from dppl.kernel.records import private_data
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
@@ -158,7 +158,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                 private = private_data(X, y, groups, max_classes=self.max_classes_per_person, several=self.several)
                 plan = self._plan(private.n_features, task, (X, y))
                 classes, task = plan.setting.classes, plan.setting.task
-                guarantee = plan.guarantee_on(X, groups)
+                guarantee = plan.guarantee_on(X, private.ids)
                 queries = [one.measurement.query for one in plan.measurements.values()]
                 private.check(
                     needs_rows=any(query.needs_rows for query in queries),
@@ -169,11 +169,8 @@ class EmbeddingClassifier(ReleasedClassifier):
                 # Pay, before a private value is read: whoever stops a fit after that has seen something of it.
                 # Not the seed: whoever reads the ledger could remove the noise.
                 recorded = {name: one for name, one in plan.parameters.items() if name != "random_state"}
-                if isinstance(private, Holders):
-                    self._check_holders(ledger, partition)
-                    guarantee, entry = private.agree(plan, guarantee, type(self).__name__, as_json(recorded)), None
-                else:
-                    guarantee, entry = charge(ledger, partition, guarantee, type(self).__name__, recorded)
+                account = private.account(ledger, partition, plan)
+                guarantee, entry = charge(account, partition, guarantee, type(self).__name__, recorded)
                 with charged(entry):
                     records = None
                     if queries:
@@ -185,6 +182,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                             max_classes=self.max_classes_per_person,
                             whole_persons=self.whole_persons,
                             stream=state,
+                            paid=entry,
                         )
                     self._settle(plan, facts, guarantee)
                     with Measure(plan.measurements, records, task.seed(self.random_state)) as measure:
@@ -192,10 +190,9 @@ class EmbeddingClassifier(ReleasedClassifier):
                     self._complete(plan.setting)
                     if state is not None:
                         state.write(self)
-                if isinstance(private, Holders):
-                    private.finish(self)
-                if ledger is not None and entry is not None:
-                    ledger.finish(entry, model_sha256=sha256(self.to_bytes()).hexdigest())
+                if entry is not None:
+                    self.guarantee_ = entry.completed(self.guarantee_)
+                    account.finish(entry, model_sha256=sha256(self.to_bytes()).hexdigest())
         except BaseException:
             forget(self)
             raise
@@ -205,16 +202,6 @@ class EmbeddingClassifier(ReleasedClassifier):
     def several(self) -> SeveralLabels | None:
         """How labels are given where a record may have several; None where it has one."""
         return SeveralLabels(self.separator) if self.several_labels else None
-
-    def _check_holders(self, ledger: Ledger | None, partition: str | None) -> None:
-        """Refuse what only a fit on records in one place has."""
-        if ledger is not None or partition is not None:
-            raise ParameterError("must be left out: each institution charges its own.", parameter="ledger")
-        if self.unknown_labels != "ignore":
-            rule = "must be 'ignore', for an institution that stops at a label would tell of its records"
-            raise ParameterError(f"{rule}; got {self.unknown_labels!r}.", parameter="unknown_labels")
-        if self.random_state is not None:
-            raise ParameterError("must be None: each institution draws its own noise.", parameter="random_state")
 
     def _settle(self, plan: Plan, facts: dict[str, Any], guarantee: Guarantee) -> None:
         """Set what a fitted model has before it has learned: public facts, and what the plan says."""
@@ -419,7 +406,7 @@ def charge(
     if ledger is None or not guarantee.releases:
         return guarantee, None
     entry = ledger.charge(guarantee, estimator=name, parameters=as_json(parameters), partition=partition)
-    return replace(guarantee, ledger_entry=f"{entry.dataset}, release {entry.number}"), entry
+    return entry.noted(guarantee), entry
 
 
 @contextmanager
@@ -429,7 +416,7 @@ def charged(charge: LedgerEntry | None) -> Iterator[None]:
         yield
     except BaseException as error:
         if charge is not None:
-            error.add_note(f"The ledger keeps the charge: {charge.dataset}, release {charge.number}.")
+            error.add_note(f"The ledger keeps the charge: {charge}.")
         raise
 
 

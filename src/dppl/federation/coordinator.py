@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from hashlib import sha256
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -26,11 +25,14 @@ from dppl.errors import EngineError, ParameterError
 from dppl.estimators.plan import Plan, of_holders
 from dppl.federation.journal import Journal
 from dppl.federation.plan import Message, Refusal, answer_to, identity, made_up_record, plan_bytes, question
+from dppl.kernel.measure import Calibrated
 from dppl.kernel.privacy import Guarantee
+from dppl.kernel.queries import ADD_REMOVE
 from dppl.kernel.reading import SeveralLabels
 
 Int64 = NDArray[np.int64]
 Missing: TypeAlias = Literal["stop", "continue"]
+Value = TypeVar("Value")
 
 # Standard deviations beyond its expected length that noise may have: exceeded with probability e^-50 at most.
 _MARGIN = 10.0
@@ -107,37 +109,36 @@ class Federation:
     ) -> None:
         _validate.one_of(("stop", "continue"), missing=missing)
         _validate.positive_integer(tries=tries)
-        self._transport, self._missing, self._tries = transport, missing, tries
-        self._journal = None if state is None else Journal(state)
-        names = tuple(transport.names)
-        if not names or len(set(names)) < len(names):
+        self.names = tuple(transport.names)
+        if not self.names or len(set(self.names)) < len(self.names):
             raise ParameterError("must name one institution or more, and each once.", parameter="holders")
-        self._names, self._left, self._asked = names, dict[str, int](), 0
-        # Of a fit that goes on, what was agreed: only whoever is asked next needs to be there.
-        before = None if self._journal is None else self._journal.read("agreed")
-        self._agreed: dict[str, Any] = {} if before is None else json.loads(before)
-        if not self._agreed:
-            told = self._all("hello", {}, "described")
-            self._agreed["described"] = {name: message.fields for name, message in told.items()}
-        self.described: dict[str, dict[str, Any]] = self._agreed["described"]
+        self.missing, self.journal = missing, Journal(state)
+        self._transport, self._tries = transport, tries
+        # A fit that goes on has this on its disk: only whoever is asked next needs to be there.
+        agreed = self.journal.read("agreed")
+        if agreed is None:
+            said = self._ask_all("hello", {}, "described")
+            self.described: dict[str, dict[str, Any]] = {name: one.fields for name, one in said.items()}
+        else:
+            self.described = json.loads(agreed)["described"]
         for fact in ("n_features", "encoder", "unit", "dppl"):
-            if len({self.described[name].get(fact) for name in names}) > 1:
-                each = ", ".join(f"{name}: {self.described[name].get(fact)}" for name in names)
+            if len({one.get(fact) for one in self.described.values()}) > 1:
+                each = ", ".join(f"{name}: {one.get(fact)}" for name, one in self.described.items())
                 raise ParameterError(f"must agree in {fact}; they have {each}.", parameter="holders")
-        first = self.described[names[0]]
+        for name, one in self.described.items():
+            _validate.positive_integer(**{f"at_most of {name}": one.get("at_most")})
+        first = self.described[self.names[0]]
         self.n_features, self.unit = int(first["n_features"]), str(first["unit"])
+        self.ids: tuple[()] | None = () if self.unit == "person" else None
         self.metadata = {} if first["encoder"] is None else {ENCODER: str(first["encoder"])}
-        for name in names:
-            _validate.positive_integer(**{f"at_most of {name}": self.described[name].get("at_most")})
         self.shape = (None, self.n_features)  # of all tables; nobody knows the number of records
-        self.widening = math.sqrt(len(names))
 
     def cost_in_words(self) -> str:
         """Say what it costs that each institution adds its own noise, before anybody agrees to a plan."""
-        k = len(self._names)
+        k, wider = len(self.names), math.sqrt(len(self.names))
         return (
-            f"the noise of the sum of {k} institutions is {self.widening:.3g} times the noise of one, so the model is "
-            f"as accurate as one of all records in one place at {1 / self.widening:.3g} of the mu (see dppl plan)."
+            f"the noise of the sum of {k} institutions is {wider:.3g} times the noise of one, so the model is as "
+            f"accurate as one of all records in one place at {1 / wider:.3g} of the mu (see dppl plan)."
         )
 
     # What a fit asks of its records
@@ -156,132 +157,184 @@ class Federation:
             what = "needs rows one after another" if needs_rows else "looks at records before it charges"
             raise ParameterError(f"the fit {what}, and institutions answer with noisy sums alone.")
 
-    def records(self, classes: NDArray[Any], **options: Any) -> Federation:
-        """Return the institutions, which read their own records.
+    def account(self, ledger: None, partition: None, plan: Plan) -> _Accounts:
+        """Return the ledgers of all as one, after refusing what only a fit on records in one place has.
+
+        Parameters
+        ----------
+        ledger, partition : None
+            Each institution charges its own.
+        plan : Plan
+        """
+        setting, given = plan.setting, plan.parameters
+        if ledger is not None or partition is not None:
+            raise ParameterError("must be left out: each institution charges its own.", parameter="ledger")
+        if given["unknown_labels"] != "ignore":
+            rule = "must be 'ignore', for an institution that stops at a label would tell of its records"
+            raise ParameterError(f"{rule}; got {given['unknown_labels']!r}.", parameter="unknown_labels")
+        if given["random_state"] is not None:
+            raise ParameterError("must be None: each institution draws its own noise.", parameter="random_state")
+        if plan.guarantee.adjacency != ADD_REMOVE:
+            # Under replace-one each institution's number of records would be public, and nobody agreed to that.
+            raise ParameterError("must be add-remove for institutions.", parameter="adjacency")
+        if setting.task.earlier is not None or len(setting.task.allowed) < setting.n_classes:
+            raise ParameterError("a stream of tasks cannot be fitted on institutions yet.")
+        return _Accounts(self, plan)
+
+    def records(self, classes: NDArray[Any], *, paid: Answers, **options: Any) -> Answers:
+        """Return the institutions that charged the plan, which read their own records.
 
         Parameters
         ----------
         classes : ndarray
             The class list.
+        paid : Answers
+            What was charged.
         **options
             What a fit says of records in one place.
         """
-        several = SeveralLabels() if self._several_labels else None
-        self._made_up = made_up_record(self.n_features, classes, several)
-        return self
+        return paid
 
-    def agree(self, plan: Plan, guarantee: Guarantee, estimator: str, parameters: dict[str, Any]) -> Guarantee:
-        """Have all check a plan, and then all charge it; return what is guaranteed at each.
+    # The way to the institutions
 
-        Parameters
-        ----------
-        plan : Plan
-        guarantee : Guarantee
-            What the plan promises for records in one place.
-        estimator : str
-        parameters : dict
-            Name and public parameters of the method, for the ledgers.
+    def _exchange(self, names: Iterable[str], content: bytes) -> Mapping[str, bytes]:
+        """Send a message to some of them, and return what came back in time."""
+        messages = dict.fromkeys(names, content)
+        return self._transport.exchange(messages) if messages else {}
+
+    def _ask(
+        self, names: Sequence[str], content: bytes, read: Callable[[str, bytes | None], Value]
+    ) -> tuple[dict[str, Value], dict[str, str]]:
+        """Ask until `read` accepts what each says, but not for ever; return the good answers, and why others are not.
+
+        The same bytes are sent each time, so that whoever has answered gives the same answer once more.
         """
-        if plan.setting.task.earlier is not None or len(plan.setting.task.allowed) < plan.setting.n_classes:
-            raise ParameterError("a stream of tasks cannot be fitted on institutions yet.")
-        if self.unit == "person":
-            guarantee = plan.guarantee_on(self, ())
-        given: dict[str, Any] = {"unit": self.unit, "holders": list(self._names)}
+        good: dict[str, Value] = {}
+        reasons: dict[str, str] = {}
+        for _ in range(self._tries):
+            missing = [one for one in names if one not in good]
+            came = self._exchange(missing, content)
+            for one in missing:
+                try:
+                    good[one] = read(one, came.get(one))
+                except Refusal as refusal:
+                    reasons[one] = str(refusal)
+        return good, {one: reason for one, reason in reasons.items() if one not in good}
+
+    def _ask_all(self, kind: str, tensors: dict[str, NDArray[Any]], expected: str) -> dict[str, Message]:
+        """Return what all say to a message; stop if one does not answer as expected."""
+        content = Message(kind, {}, tensors).to_bytes()
+        good, reasons = self._ask(self.names, content, lambda one, reply: _reply(one, reply, expected))
+        for one, reason in reasons.items():
+            raise EngineError(f"an institution does not take part. {one}: {reason}")
+        return {name: good[name] for name in self.names}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Accounts:
+    """The ledgers of all institutions, as a fit sees one ledger."""
+
+    federation: Federation
+    plan: Plan
+
+    def charge(self, guarantee: Guarantee, *, estimator: str, parameters: dict[str, Any], partition: None) -> Answers:
+        """Have all check the plan, and then all charge it; a fit that goes on is charged no more."""
+        federation, journal, plan = self.federation, self.federation.journal, self.plan
+        before = journal.read("plan")
+        # A random name, so that no two fits are one plan: equal plans would get equal answers.
+        fit = uuid4().hex if before is None else Message.parse(before).fields["fit"]
         several = "separator" in plan.parameters
-        before = None if self._journal is None else self._journal.read("plan")
-        # A random name, so that no two fits are one plan.
-        given["fit"] = uuid4().hex if before is None else Message.parse(before).fields["fit"]
-        content = plan_bytes(plan, guarantee, estimator, parameters, several_labels=several, **given)
+        who: dict[str, Any] = {"unit": federation.unit, "holders": list(federation.names), "fit": fit}
+        content = plan_bytes(plan, guarantee, estimator, parameters, several_labels=several, **who)
         if before not in (None, content):
             raise ParameterError("holds another fit, or one by other versions; name another folder.", parameter="state")
-        if self._journal is not None and before is None:
-            self._journal.write("plan", content)
-        self._plan, self._paid, self._several_labels = identity(content), plan.measurements, several
-        self._asked, self._left = 0, {}
-        if self._agreed.get("plan") != self._plan:
+        if before is None:
+            journal.write("plan", content)
+        agreed = journal.read("agreed")
+        if agreed is None:
             as_tensor = {"plan": np.frombuffer(content, np.uint8)}
-            checked = self._all("propose", as_tensor, "agreed")
-            self._agreed["fit_for_release"] = all(one.fields.get("fit_for_release") is True for one in checked.values())
-            begun = self._all("begin", as_tensor, "begun")
-            self._agreed["entries"] = [f"{name}: {str(begun[name].fields.get('entry'))[:300]}" for name in self._names]
-            self._agreed["plan"] = self._plan
-            if self._journal is not None:
-                self._journal.write("agreed", json.dumps(self._agreed).encode())
-        guarantee = replace(guarantee, fit_for_release=self._agreed["fit_for_release"])
-        return of_holders(guarantee, self._names, tuple(self._agreed["entries"]))
+            # Nobody is charged before everybody has agreed, so a refusal costs nobody anything.
+            checked = federation._ask_all("propose", as_tensor, "agreed")
+            begun = federation._ask_all("begin", as_tensor, "begun")
+            known = {
+                "described": federation.described,
+                "fit_for_release": all(one.fields.get("fit_for_release") is True for one in checked.values()),
+                "entries": [f"{name}: {str(one.fields.get('entry'))[:300]}" for name, one in begun.items()],
+            }
+            agreed = json.dumps(known).encode()
+            journal.write("agreed", agreed)
+        known = json.loads(agreed)
+        made_up = made_up_record(federation.n_features, plan.setting.classes, SeveralLabels() if several else None)
+        return Answers(
+            federation, identity(content), plan.measurements, made_up, known["entries"], known["fit_for_release"]
+        )
+
+    def finish(self, paid: Answers, *, model_sha256: str) -> None:
+        """Tell all the hash of the model; who does not hear it loses nothing."""
+        told = Message("finish", {"plan": paid.plan, "model_sha256": model_sha256}, {}).to_bytes()
+        self.federation._exchange(paid.present, told)
+
+
+@dataclass(slots=True, eq=False)
+class Answers:
+    """What institutions answer to one plan that they charged, as the records of a fit."""
+
+    federation: Federation
+    plan: str  # its hash
+    paid: Mapping[str, Calibrated]
+    made_up: Any  # a record, whose answers have the shape of every answer
+    entries: list[str]  # where each charged the plan
+    fit_for_release: bool  # whether all draw noise from their operating systems
+    left: dict[str, int] = field(default_factory=dict)  # who left, and the number of the ask that they did not answer
+    asked: int = 0
+
+    @property
+    def widening(self) -> float:
+        """How much wider the noise of the sum is than the noise of one; whoever leaves takes away their noise, too."""
+        return math.sqrt(len(self.federation.names))
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """Those who have not left."""
+        return tuple(one for one in self.federation.names if one not in self.left)
+
+    def __str__(self) -> str:
+        return "; ".join(self.entries)
+
+    def noted(self, guarantee: Guarantee) -> Guarantee:
+        """Return what is guaranteed at each institution, and where it was charged."""
+        guarantee = replace(guarantee, fit_for_release=self.fit_for_release)
+        return of_holders(guarantee, self.federation.names, tuple(self.entries))
+
+    def completed(self, guarantee: Guarantee) -> Guarantee:
+        """Return the guarantee with a note on who left."""
+        since = {one: f"{one}, without its answers from ask {number + 1} on" for one, number in self.left.items()}
+        return replace(guarantee, holders=tuple(since.get(one, one) for one in self.federation.names))
 
     def answer(self, name: str, /, **released: Any) -> Int64:
-        """Return the sum of the answers of all that are left.
-
-        Parameters
-        ----------
-        name : str
-            As the measurement was declared.
-        **released
-            What it is asked at.
-        """
-        number, self._asked = self._asked, self._asked + 1
-        content = question(self._plan, number, name, released)
-        kept = None if self._journal is None else self._journal.read(number)
+        """Return the sum of the answers of all that are left."""
+        number, self.asked = self.asked, self.asked + 1
+        content, journal = question(self.plan, number, name, released), self.federation.journal
+        kept = journal.read(number)
         if kept is not None:
             before = Message.parse(kept)
             if before.fields["question"] != identity(content):
                 raise ParameterError("holds answers to other questions; name another folder.", parameter="state")
-            self._left = before.fields["left"]
+            self.left = before.fields["left"]
             return before.tensors["answer"]
-        shape = self._made_up.total(self._paid[name].measurement.query, **released).shape
-        good: dict[str, Int64] = {}
-        reasons: dict[str, str] = {}
-        for _ in range(self._tries):
-            asked = [one for one in self._present if one not in good]
-            came = self._transport.exchange(dict.fromkeys(asked, content)) if asked else {}
-            for one in asked:
-                try:
-                    good[one] = self._checked(one, came.get(one), content, number, name, shape)
-                except Refusal as refusal:
-                    reasons[one] = str(refusal)
-        for one in self._present:
-            if one in good:
-                continue
-            if self._missing == "stop" or len(self._left) + 1 == len(self._names):
-                again = "" if self._journal is None else " Fit again with the same folder to go on."
-                raise EngineError(f"{one} does not answer ask {number + 1}: {reasons[one]}{again}")
-            self._left = {**self._left, one: number}
-        total = np.asarray(sum(good[one] for one in self._present), np.int64)
-        if self._journal is not None:
-            self._journal.write(number, answer_to(content, self._plan, number, total, left=self._left))
+        shape = self.made_up.total(self.paid[name].measurement.query, **released).shape
+        good, reasons = self.federation._ask(
+            self.present, content, lambda one, reply: self._checked(one, reply, content, number, name, shape)
+        )
+        for one, reason in reasons.items():
+            if self.federation.missing == "stop" or not good:
+                again = "" if journal.folder is None else " Fit again with the same folder to go on."
+                raise EngineError(f"{one} does not answer ask {number + 1}: {reason}{again}")
+            self.left = {**self.left, one: number}
+        total = np.asarray(sum(good.values()), np.int64)
+        # Who left is on the disk together with the sum: a fit that goes on never adds up others than this one did.
+        journal.write(number, answer_to(content, self.plan, number, total, left=self.left))
         return total
-
-    def finish(self, model: Any) -> None:
-        """Note in the guarantee who left, and tell all the hash of the model; who does not hear it loses nothing."""
-        since = {one: f"{one}, without its answers from ask {number + 1} on" for one, number in self._left.items()}
-        holders = tuple(since.get(one, one) for one in self._names)
-        model.guarantee_ = replace(model.guarantee_, holders=holders)
-        told = {"plan": self._plan, "model_sha256": sha256(model.to_bytes()).hexdigest()}
-        self._transport.exchange(dict.fromkeys(self._present, Message("finish", told, {}).to_bytes()))
-
-    # The way to the institutions
-
-    @property
-    def _present(self) -> tuple[str, ...]:
-        return tuple(one for one in self._names if one not in self._left)
-
-    def _all(self, kind: str, tensors: dict[str, NDArray[Any]], expected: str) -> dict[str, Message]:
-        """Return what all say to a message; stop if one does not answer as expected."""
-        content = Message(kind, {}, tensors).to_bytes()
-        good: dict[str, Message] = {}
-        reason = ""
-        for _ in range(self._tries):
-            missing = [one for one in self._names if one not in good]
-            came = self._transport.exchange(dict.fromkeys(missing, content))
-            for one in missing:
-                try:
-                    good[one] = _reply(one, came.get(one), expected)
-                except Refusal as refusal:
-                    reason = f"{one}: {refusal}"
-            if len(good) == len(self._names):
-                return good
-        raise EngineError(f"an institution does not take part. {reason}")
 
     def _checked(
         self, one: str, reply: bytes | None, content: bytes, number: int, name: str, shape: tuple[int, ...]
@@ -289,19 +342,19 @@ class Federation:
         """Return an answer, after holding it to the question and to the number of records that its sender states."""
         message = _reply(one, reply, "answer")
         given = message.fields
-        if (given.get("plan"), given.get("number"), given.get("question")) != (self._plan, number, identity(content)):
+        if (given.get("plan"), given.get("number"), given.get("question")) != (self.plan, number, identity(content)):
             raise Refusal("it answers another question.")
         answer = message.tensors.get("answer")
         if answer is None or answer.dtype != np.int64 or answer.shape != shape:
             raise Refusal("its answer has another form.")
-        paid, at_most = self._paid[name], float(self.described[one]["at_most"])
+        paid, at_most = self.paid[name], float(self.federation.described[one]["at_most"])
         # A Gaussian vector is longer than its root mean square by t standard deviations with probability exp(-t²/2)
         # at most, and rounding adds less than half a step to each entry.
         noise = float(paid.mechanism.noise_std) * (math.sqrt(answer.size) + _MARGIN) + math.sqrt(answer.size)
         bound = at_most * math.sqrt(paid.measurement.query.squared_norm) + noise
         if not np.linalg.norm(answer.astype(np.float64)) <= bound:
             raise Refusal("its answer is longer than the number of records that it states allows.")
-        if bound * len(self._names) >= _LARGEST_SUM:
+        if bound * len(self.federation.names) >= _LARGEST_SUM:
             raise Refusal("so many records as it states could leave 64-bit sums.")
         return answer
 

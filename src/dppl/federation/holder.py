@@ -27,7 +27,7 @@ from uuid import uuid4
 import numpy as np
 
 from dppl import _validate
-from dppl._files import locked
+from dppl._files import lasting_folder, locked
 from dppl._metadata import ENCODER, stated
 from dppl.errors import BudgetError, DpplError, LedgerError, ParameterError
 from dppl.federation.journal import Journal
@@ -142,8 +142,7 @@ class Holder:
             "at_most": int(at_most),
             "dppl": software_versions()["dppl"],
         }
-        self._state = Path(state)
-        self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._state = lasting_folder(Path(state))
         self._plans: dict[str, _Paid] = {}
         self._lock, self._open = Lock(), ExitStack()
         self._open.enter_context(locked(self._state, f"{self._state} {_IN_USE}"))
@@ -184,7 +183,7 @@ class Holder:
         agreement = self._checked(plan)
         if message.kind == "begin":
             paid = self._begun(agreement, plan)
-            told = {"entry": f"{paid.entry.dataset}, release {paid.entry.number}"}
+            told = {"entry": str(paid.entry)}
             return Message("begun", {"name": self.name, "plan": agreement.id, **told}, {}).to_bytes()
         fine = fit_for_release(self._random_state)
         return Message("agreed", {"name": self.name, "plan": agreement.id, "fit_for_release": fine}, {}).to_bytes()

@@ -5,28 +5,29 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dppl._files import remove_parts, write_atomically
+from dppl._files import lasting_folder, remove_parts, write_atomically
 from dppl.errors import InputError
 
 
 class Journal:
-    """What one plan left behind: named files, and answers by their numbers.
+    """What one plan left behind: named files, and answers by their numbers; without a folder nothing is kept.
 
     A file is complete or not there, whenever the process is killed (`dppl._files`).
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
+        self.folder = None if folder is None else lasting_folder(Path(folder))
 
     def read(self, name: str | int) -> bytes | None:
         """Return a file, None if it is not there."""
         path = self._path(name)
-        return path.read_bytes() if path.exists() else None
+        return path.read_bytes() if path is not None and path.exists() else None
 
     def write(self, name: str | int, content: bytes) -> None:
         """Write a file that is not there yet."""
         path = self._path(name)
+        if path is None:
+            return
         remove_parts(path)
         try:
             write_atomically(path, content, overwrite=False, private=True)
@@ -36,9 +37,10 @@ class Journal:
     def __len__(self) -> int:
         """Return the number of answers, which have no gap."""
         number = 0
-        while self._path(number).exists():
+        while self.read(number) is not None:
             number += 1
         return number
 
-    def _path(self, name: str | int) -> Path:
-        return self.folder / (name if isinstance(name, str) else f"{name:05}.answer")
+    def _path(self, name: str | int) -> Path | None:
+        # Names are numbers with leading zeros, so that a listing has the order of the asks.
+        return None if self.folder is None else self.folder / (name if isinstance(name, str) else f"{name:05}.answer")

@@ -229,7 +229,7 @@ class Training:
         if ledger is None or state.entry is None:
             return trained, self.guarantee
         ledger.finish(state.entry)
-        return trained, replace(self.guarantee, ledger_entry=f"{state.entry.dataset}, release {state.entry.number}")
+        return trained, state.entry.noted(self.guarantee)
 
     def _descend(
         self,

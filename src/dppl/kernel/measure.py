@@ -14,7 +14,7 @@ from dppl.kernel.outcomes import Outcomes, Rivals, SeveralOutcomes
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.privacy.composition import budget_of_one, split
 from dppl.kernel.queries import Query, answered
-from dppl.kernel.records import Holders, Records, SpreadRecords
+from dppl.kernel.records import NoisyRecords, Records, SpreadRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def fit_for_release(random_state: int | None) -> bool:
 class _Counter:
     """What a `Measure` shares with those that `at` makes of it."""
 
-    records: Records | Holders | Outcomes | Rivals | SeveralOutcomes | None
+    records: Records | NoisyRecords | Outcomes | Rivals | SeveralOutcomes | None
     source: Randomness
     left: dict[str, int]  # how many asks
     widening: float  # of the noise, where several answers add up
@@ -109,7 +109,7 @@ class Measure:
     ----------
     paid : dict of str to Calibrated
         What may be asked.
-    records : Records, Holders, Outcomes, Rivals, SeveralOutcomes or None
+    records : Records, NoisyRecords, Outcomes, Rivals, SeveralOutcomes or None
         None where nothing may be asked.
     random_state : int, default=None
         Seed of the noise; None draws from the operating system.
@@ -120,13 +120,13 @@ class Measure:
     def __init__(
         self,
         paid: Mapping[str, Calibrated],
-        records: Records | Holders | Outcomes | Rivals | SeveralOutcomes | None,
+        records: Records | NoisyRecords | Outcomes | Rivals | SeveralOutcomes | None,
         random_state: int | None,
         used: Mapping[str, int] | None = None,
     ) -> None:
         # A negative count would give asks that nobody paid for.
         left = {name: one.measurement.times - max(0, (used or {}).get(name, 0)) for name, one in paid.items()}
-        widening = records.widening if isinstance(records, Holders) else 1.0
+        widening = records.widening if isinstance(records, NoisyRecords) else 1.0
         self._paid, self._counter = paid, _Counter(records, randomness(random_state), left, widening)
         self._always: dict[str, Any] = {}
 
@@ -148,7 +148,7 @@ class Measure:
             counter.left[name] -= 1  # first: an ask that fails is spent
             # Held to the end: what records keep between asks, such as weights of a person's rows, is of one ask.
             query, records, released = paid.measurement.query, counter.records, {**self._always, **released}
-            if isinstance(records, Holders):
+            if isinstance(records, NoisyRecords):
                 return records.answer(name, **released)
             if paid.mechanism is None:  # neighbours agree in it
                 return records.total(query, **released)

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 from uuid import uuid4
 
 import numpy as np
@@ -76,22 +76,26 @@ class Holders(Protocol):
 
     metadata: Mapping[str, str]  # what all their tables say of themselves
     n_features: int
-    widening: float  # how much wider the noise of a sum of their answers is than the noise of one
-
-    def agree(self, plan: Any, guarantee: Any, estimator: str, parameters: dict[str, Any]) -> Any:
-        """Have each check a plan and charge it to its own ledger; return the guarantee."""
+    ids: tuple[()] | None  # as in `PrivateTable`; not None where they protect persons
 
     def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:
         """Refuse fits that need more than noisy sums, as `PrivateTable.check` does."""
 
-    def records(self, classes: NDArray[Any], **options: Any) -> Holders:
-        """Return themselves: each reads its own records."""
+    def account(self, ledger: Any, partition: str | None, plan: Any) -> Any:
+        """Return what charges the plan to the ledger of each, in the place of one ledger."""
+
+    def records(self, classes: NDArray[Any], *, paid: Any = None, **options: Any) -> NoisyRecords:
+        """Return what was charged: institutions answer to nothing else."""
+
+
+@runtime_checkable
+class NoisyRecords(Protocol):
+    """Records elsewhere, whose answers have their noise before they come here."""
+
+    widening: float  # how much wider the noise of a sum of answers is than the noise of one
 
     def answer(self, name: str, /, **released: Any) -> Int64:
-        """Return the sum of their noisy answers."""
-
-    def finish(self, model: Any) -> None:
-        """Note in the guarantee of a fitted model who took part, and tell them its hash."""
+        """Return the sum of the noisy answers."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -305,6 +309,10 @@ class PrivateTable:
         """Width of the rows."""
         return int(self.rows.shape[1])
 
+    def account(self, ledger: Any, partition: str | None, plan: Any) -> Any:
+        """Return what pays: the ledger of the fit, if it has one."""
+        return ledger
+
     def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:
         """Stop a strict fit whose records cannot all be used; that it stopped is one bit about them."""
         if self.several is not None:
@@ -323,6 +331,7 @@ class PrivateTable:
         max_classes: int | None = None,
         whole_persons: bool = False,
         stream: Any = None,
+        paid: Any = None,
     ) -> HeldRecords:
         """Read rows, labels and ids: from here on values are private, and only queries see them."""
         rows, whole = self.rows, None
@@ -346,6 +355,11 @@ class PrivateParts:
     n_features: int
     engine: Engine
     several: SeveralLabels | None = None  # as in `PrivateTable`
+    ids: ClassVar[None] = None  # persons need all records in one place
+
+    def account(self, ledger: Any, partition: str | None, plan: Any) -> Any:
+        """Return what pays: the ledger of the fit, if it has one."""
+        return ledger
 
     def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:
         """Refuse fits that need all records in one place, and an engine that does not work."""

@@ -361,7 +361,7 @@ def test_a_fit_may_continue_without_one_that_left_and_says_so(tmp_path):
         ):
             again = probe().fit(Federation(way, missing="continue", state=tmp_path / "fit"))
             assert again.to_bytes() == model.to_bytes()
-        with pytest.raises(EngineError, match="west does not answer"):
+        with pytest.raises(EngineError, match="north does not answer ask 3"):
             probe().fit(Federation(Way(opened, spoilt(lambda reply: None, names=NAMES)), missing="continue"))
 
 

@@ -115,6 +115,17 @@ class LedgerEntry:
     # name of the training that it pays for step by step: a random number, which no other charge in any ledger has
     run: str | None = None
 
+    def __str__(self) -> str:
+        return f"{self.dataset}, release {self.number}"
+
+    def noted(self, guarantee: Guarantee) -> Guarantee:
+        """Return a guarantee that says where it was charged."""
+        return replace(guarantee, ledger_entry=str(self))
+
+    def completed(self, guarantee: Guarantee) -> Guarantee:
+        """Return what a guarantee says once everything was asked: the same, for records in one place."""
+        return guarantee
+
 
 class Ledger:
     r"""The account of one data set in a ledger file or database.
