@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import shutil
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,7 +21,10 @@ from typer.testing import CliRunner  # noqa: E402
 from browsing import WIDE, Visit, chromium  # noqa: E402
 
 # No test cuts the power, and a disk that others use, too, takes milliseconds for each of thousands of calls.
+# SQLite and other processes wait for the disk themselves, so files of tests are in memory where there is enough.
 os.fsync = lambda descriptor: None
+if os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > 4 * 2**30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 # Machines that run tests are shared, so no test may depend on how long an example takes.
 settings.register_profile("dppl", deadline=None)

@@ -202,7 +202,7 @@ class Mutant:
         ValueError
             If nothing has that name, or more than one thing.
         """
-        found = [name for name in defined(folder) if f".{name}".endswith(f".{self.where}")]
+        found = [name for name in defined(folder) if name == self.where or name.endswith(f".{self.where}")]
         if len(found) == 1:
             return found[0]
         ends = {".".join(name.split(".")[-1 - self.where.count(".") :]) for name in defined(folder)}
@@ -223,17 +223,20 @@ class Mutant:
         tree, nodes = read(path := defined(folder)[whole], folder)
         old, new = self.code()
         inside = [node for name, node in nodes if name == whole]
-        imports = [node for node in statements(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
         found = [each for node in inside for each in places(node, old)]
         if len(found) < max(1, self.number) or (len(found) > 1 and not self.number):
             raise ValueError(f"{self.name}: {self.old!r} stands {len(found)} times in {whole}")
         known = {name.split(".")[-1] for name, _ in nodes} | set(dir(builtins))
-        known = known.union(*(names_in(node, "id", "arg", "name", "asname") for node in (*inside, *imports)))
+        known = known.union(*(names_in(node, "id", "arg", "name", "asname") for node in inside))
         put, bound = found[self.number - 1 if self.number else 0]
         after = build(new, bound, iter(bound.get(RUN, ())))
         named = [node for top in (after if isinstance(after, list) else [after]) for node in ast.walk(top)]
         own = {node.id for node in named if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        if unknown := {node.id for node in named if isinstance(node, ast.Name)} - own - known:
+        unknown = {node.id for node in named if isinstance(node, ast.Name)} - own - known
+        if unknown:  # which may be imported
+            imports = [node for node in statements(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+            unknown = unknown.difference(*(names_in(node, "name", "asname") for node in imports))
+        if unknown:
             raise ValueError(f"{self.name}: {whole} knows no {', '.join(sorted(unknown))}")
         put(after)
         for top in after if isinstance(after, list) else [after]:

@@ -6,12 +6,10 @@ from scipy.special import softmax
 
 import dppl
 from dppl import ZCDP, GaussianDP, PublicData
-from dppl.audit.audit import audit_release
 from dppl.errors import InputError, ParameterError
 from dppl.io import load_sample
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient
-from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.kernel.privacy import Ledger
 from dppl.lab import AdaMix
 from dppl.prototypes import LinearProbe
@@ -294,32 +292,6 @@ def test_the_replay_notices_an_average_in_place_of_a_sum(monkeypatch):
     monkeypatch.setattr(SoftmaxGradient, "sum", averaged)
     with pytest.raises(AssertionError):
         replay(KIND, MANY, public=EXAMPLES)
-
-
-# As the audit of the probe: a quarter of the noise puts the two sides 8 standard deviations apart.
-@pytest.mark.audit
-def test_an_audit_finds_a_quarter_of_the_noise_planted(monkeypatch):
-    """Contradictory examples leave the start at zero and clip at the length of the canary's residual."""
-    row, other = np.eye(16)[:2]
-    options = {"steps": 1, "learning_rate": 1.0, "n_components": "all"}
-
-    def release(include):
-        model = AdaMix(
-            ZCDP(2.0),
-            ["a", "b"],
-            **options,
-            public=PublicData(examples=np.stack([row, row]), example_classes=["a", "b"]),
-        ).fit(np.stack([row] * include + [other]), ["a"] * include + ["b"])
-        return float(model.coef_[0, 0] - model.coef_[1, 0])
-
-    def violation(runs):
-        return audit_release(release, GaussianDP(2.0), runs=runs, confidence=1 - 1e-6).violation
-
-    monkeypatch.setattr("dppl.lab.adamix.measured_size", lambda *_: 10.0)
-    assert not violation(30)  # tests/system/audit/test_heard.py audits the claim
-    original = SystemRandomness.rounded_gaussian
-    monkeypatch.setattr(SystemRandomness, "rounded_gaussian", lambda self, std, shape: original(self, std / 4, shape))
-    assert violation(300)
 
 
 # Parameters, models and files.

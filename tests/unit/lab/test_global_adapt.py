@@ -3,12 +3,10 @@ import math
 import numpy as np
 import pytest
 
-from dppl import ZCDP, GaussianDP
-from dppl.audit.audit import audit_release
+from dppl import ZCDP
 from dppl.errors import ParameterError
 from dppl.io import load_sample
 from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient
-from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.lab import GlobalAdapt
 from dppl.prototypes import LinearProbe
 from loops import loop
@@ -122,27 +120,6 @@ def test_the_sensitivities_are_those_of_the_longest_gradient_and_of_counts():
     assert gradients.sensitivity == pytest.approx(math.sqrt(squared), rel=1e-12)
     assert longer.sensitivity == size.sensitivity == 1
     assert (gradients.times, longer.times, size.times) == (7, 7, 1)
-
-
-# As the audit of the probe: a quarter of the noise puts the two sides 8 standard deviations apart.
-@pytest.mark.audit
-def test_an_audit_finds_a_quarter_of_the_noise_planted(monkeypatch):
-    row, other = np.eye(16)[:2]
-
-    def release(include):
-        model = GlobalAdapt(ZCDP(2.0), ["a", "b"], steps=1, learning_rate=1.0, upper_bound=0.1)
-        model.fit(np.stack([row] * include + [other]), ["a"] * include + ["b"])
-        coef = model.coef_
-        return float(coef[0, 0] - coef[1, 0])
-
-    def violation(runs):
-        return audit_release(release, GaussianDP(2.0), runs=runs, confidence=1 - 1e-6).violation
-
-    monkeypatch.setattr("dppl.lab.global_adapt.measured_size", lambda *_: 10.0)
-    assert not violation(30)  # tests/system/audit/test_heard.py audits the claim
-    original = SystemRandomness.rounded_gaussian
-    monkeypatch.setattr(SystemRandomness, "rounded_gaussian", lambda self, std, shape: original(self, std / 4, shape))
-    assert violation(300)
 
 
 WRONG = {"upper_bound": (2.0, -1.0), "threshold": (math.nan,), "steps": (1.5,)}
