@@ -44,18 +44,20 @@ def main():
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--method", choices=METHODS, default="softmax")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--ways", nargs="+", metavar="WAY", help="only these, such as person")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore", WeakBudgetWarning)
-    results = [result for folder in options.folders for result in compared(folder, options.method, options.seeds)]
+    given = options.method, options.seeds, options.ways
+    results = [result for folder in options.folders for result in compared(folder, *given)]
     if options.out:
         options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     if options.figure:
         drawn(results, options.figure)
 
 
-def compared(folder, method, seeds):
+def compared(folder, method, seeds, only=None):
     """Yield one result for each share, way and mu."""
     sets = real if (folder / "groups.npy").exists() else made_up
     for share, classes, draw in sets(folder):
@@ -63,7 +65,7 @@ def compared(folder, method, seeds):
         for seed in range(seeds):
             records, *tested = draw(seed)
             for way, (rows, labels, given, parts) in ways(*records, seed, method).items():
-                for mu in MUS:
+                for mu in MUS if only is None or way in only else ():
                     model = METHODS[method](GaussianDP(mu / parts), classes, random_state=seed)
                     found = measured(model.fit(rows, labels, **given), *tested)
                     scores.setdefault((way, mu), []).append(found)

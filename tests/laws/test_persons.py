@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import enum
-import math
 import uuid
 import warnings
 from collections import Counter
@@ -22,8 +21,7 @@ from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators.parameters import PersonsParameter, parameters
 from dppl.estimators.registry import Entry
 from dppl.kernel import measure, persons, queries, search
-from dppl.kernel.lattice import Lattice, usable_rows
-from dppl.kernel.lattice.residuals import WEIGHT_STEPS
+from dppl.kernel.lattice import Lattice, joint, usable_rows
 from dppl.kernel.persons import WholePersons
 from dppl.kernel.privacy.guarantee import PERSON
 from dppl.prototypes import LinearProbe
@@ -448,12 +446,13 @@ def cap_after_the_sum(patch):
 
 def weigh_every_record(patch):
     """Let each record of a person count as one."""
-    patch.setattr(WholePersons, "gradient_weights", lambda self, *others: np.full(len(self.codes), WEIGHT_STEPS))
+    patch.setattr(joint.Persons, "clipped", lambda self, steps, *others: steps)
 
 
 def weigh_as_if_orthogonal(patch):
-    """Take the rows of a person for orthogonal, whose sums are as long as the root of their number."""
-    patch.setattr(persons, "_weight", lambda rows, _: int(WEIGHT_STEPS / math.sqrt(len(rows))))
+    """Take what the records of a person add for orthogonal: squares of norms add up then."""
+    whole = joint._squares
+    patch.setattr(joint, "_squares", lambda *given: ((who, own[[1, 1]]) for who, own in whole(*given)))
 
 
 def mean_of_all_records(patch):

@@ -3,20 +3,16 @@
 Either they become one row, a function of that person's records alone: integers are added, in any order. Then one person
 more is one row more, and every mechanism keeps the sensitivity and the noise that it has for single records.
 
-Or all of them enter with weights (`WholePersons`), which loses neither how they differ nor other classes. Let
-the rows q_1 ... q_m of a person be the rows of a matrix Q, and let each record add r_i·q_iᵀ with |r_i| at most w. The
-whole is R·Q, and its Frobenius norm at most |R|·‖Q‖ ≤ √m·w·‖Q‖, with the largest singular value of Q. That is at most
-w·m·s, for equal rows, and w·√m·s for orthogonal ones, where a row is at most s long. So w = s/(√m·‖Q‖) keeps the sum as
-short as the sum of one record. The fourth power of ‖Q‖ is at most the sum of the squares of the products q_i·q_j: an
-integer, the same in any order, and a function of this person's rows alone.
+Or all of them enter (`WholePersons`), which loses neither how they differ nor other classes. In counts they share the
+weight of one record, and what they add to a gradient together is clipped as what one record adds
+(`dppl.kernel.lattice.joint`): either way a function of this person's records alone, the same in any order.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -26,17 +22,12 @@ from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
+from dppl.kernel.lattice.joint import Persons
 from dppl.kernel.lattice.lattice import LARGEST, Int8
-from dppl.kernel.lattice.residuals import WEIGHT_STEPS
-from dppl.kernel.lattice.stream import as_numpy
 from dppl.kernel.reading import Codes
 
 _NO_IDS = "groups must be ids that can be compared by value, such as texts or integers; write them as one of these."
 _READ_ROWS = 8192
-# Share by which weights are lowered, far above what rounding could raise them by.
-_CAUTION = 1e-9
-# Up to here the squares of all products of a person's rows add up within 64 bits.
-_LARGEST_TRACE = 2**31
 # A part of a tuple that is missing, which is like any other such part: the whole is an id.
 _MISSING_PART = object()
 Int64 = NDArray[np.int64]
@@ -244,12 +235,16 @@ def _shrunk(lattice: Lattice, sums: Integers) -> Int8:
     return out
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(slots=True, eq=False, repr=False)
 class WholePersons:
     """The person of each record."""
 
     codes: Codes  # shape (n_records,); class of each record; -1 for those that do not count
     numbers: Codes  # shape (n_records,); person of each record, from 0
+    in_turn: Persons = field(init=False)  # those that count, one person after the other
+
+    def __post_init__(self) -> None:
+        self.in_turn = Persons.of(self.codes >= 0, self.numbers)
 
     @classmethod
     def of(cls, codes: Codes, numbers: Codes, n_classes: int, max_classes: int | None = None) -> Self:
@@ -276,45 +271,3 @@ class WholePersons:
         counted = self.codes >= 0
         each = np.maximum(np.bincount(self.numbers, counted).astype(np.int64), 1)
         return np.where(counted, weights[self.codes] // each[self.numbers], 0)
-
-    def gradient_weights(self, blocks: Iterable[Any], lattice: Lattice) -> Int64:
-        """Return the weight of each record's residual, in steps of the grid of `SoftmaxGradient.sum`.
-
-        `blocks` come in the order of the records. Rows of a person are held until the last has come.
-        """
-        counted = self.codes >= 0
-        missing = np.bincount(self.numbers, counted).astype(np.int64)
-        several = counted & (missing[self.numbers] > 1)
-        weight = np.full(len(missing), WEIGHT_STEPS, np.int64)
-        waiting: dict[int, list[Int8]] = {}
-        start = 0
-        for block in blocks:
-            places = np.flatnonzero(several[start : start + len(block)])
-            places = places[np.argsort(self.numbers[start + places], kind="stable")]
-            here = self.numbers[start + places]
-            start += len(block)
-            first = np.flatnonzero(np.diff(here, prepend=-1))
-            rows = np.split(as_numpy(block)[places], first[1:])
-            for person, part in zip(here[first].tolist(), rows, strict=False):  # one empty part of no person
-                missing[person] -= len(part)
-                waiting.setdefault(person, []).append(part)
-                if not missing[person]:
-                    weight[person] = _weight(np.concatenate(waiting.pop(person)), float(lattice.squared_norm))
-        return np.where(counted, weight[self.numbers], 0)
-
-
-def _weight(rows: Int8, squared_norm: float) -> int:
-    """Return the steps that each of a person's residuals weighs, at most s/(√m·‖Q‖) of them all."""
-    m = len(rows)
-    least = WEIGHT_STEPS // m  # by the triangle inequality, whatever the rows are
-    if m * squared_norm >= _LARGEST_TRACE:
-        return least
-    wide = rows.astype(np.float64)
-    # QᵀQ has the singular values of Q·Qᵀ, so the same sum of squares, and does not grow with the number of records.
-    products = wide.T @ wide if m > len(wide.T) else wide @ wide.T
-    products = products.astype(np.int64)  # integers below 2⁵³: exact in any order
-    fourth = int(np.square(products).sum())
-    if not fourth:
-        return least  # zeros earn no more than any rows may weigh
-    most = math.sqrt(squared_norm / (m * math.sqrt(fourth)))
-    return max(least, min(WEIGHT_STEPS, int(WEIGHT_STEPS * (1 - _CAUTION) * most)))

@@ -5,8 +5,8 @@ Arguments of an ask are public or released, and the proof holds for any values o
 `Lattice`, whose rows q have the norm s at most (`Lattice.squared_norm` is s²), and each is in one class. Under
 replace-one a record leaves and another comes, so any sum moves by at most twice what it moves by under add-remove;
 queries say where they do better. Those marked `whole_persons` move by a whole person (`WholePersons`) as by one record:
-the person's records share one weight. Shapes are compared with what was declared before a record is read, since an
-error that only some records raise would tell of them.
+the person's records share one weight, or what they add is clipped together. Shapes are compared with what was declared
+before a record is read, since an error that only some records raise would tell of them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice.joint import RESOLUTION, WEIGHT_STEPS
 from dppl.kernel.lattice.kernels import class_sums, gram_matrices, weighted_sum
 from dppl.kernel.lattice.residuals import (
-    RESOLUTION,
-    WEIGHT_STEPS,
     SoftmaxGradient,
     check_clip,
     curvature_sums,
@@ -359,7 +358,8 @@ class SoftmaxGradients(SoftmaxQuery):
 
     A record adds the outer product of its residual, whose norm is at most `RESOLUTION` = 2²⁰ grid steps, which is
     checked in integers, and its q followed by a constant b; an outer product is as long as the product of both lengths
-    (`SoftmaxGradient`, its docstring). The records of a whole person share a weight, so that their sum is no longer.
+    (`SoftmaxGradient`, its docstring). What all records of a whole person add together is clipped to the same length,
+    at these weights, by its exact norm (`dppl.kernel.lattice.joint`).
 
     With `sampling_rate` below 1 each ask sums a Poisson sample: every record is in it by its own coin.
     """
@@ -379,7 +379,7 @@ class SoftmaxGradients(SoftmaxQuery):
 
     @property
     def whole_persons(self) -> bool:  # type: ignore[override]
-        """A person's weight makes their q no longer than one, and knows no constants and no samples."""
+        """The joint norm of a person's records knows no constants and no samples."""
         return not self.bias and self.sampling_rate == 1
 
     @property
@@ -401,10 +401,10 @@ class SoftmaxGradients(SoftmaxQuery):
         self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: Float | None, clip: float
     ) -> Int64:
         """Return it, shape (n_classes, dim), with a column more at the end if there is a constant."""
-        blocks, of_records = held.blocks(lattice), held.weights(lattice)
+        blocks, persons = held.blocks(lattice), None if held.persons is None else held.persons.in_turn
         kernel = SoftmaxGradient(lattice, bias=self.bias)
         sets = held.label_sets if self.reads_label_sets else None
-        return kernel.sum(blocks, held.codes, weights, offsets, clip=clip, of_records=of_records, label_sets=sets)
+        return kernel.sum(blocks, held.codes, weights, offsets, clip=clip, persons=persons, label_sets=sets)
 
     def mechanism(self, budget: Budget, times: int, relation: str) -> RoundedGaussian | SampledGaussian:
         """Return the noise, for samples by their own accounting."""

@@ -120,19 +120,8 @@ class HeldRecords:
         if self._mapped is None or self._mapped.lattice.name != lattice.name:
             in_memory = isinstance(self.rows, np.ndarray | TensorRows) and not isinstance(self.rows, np.memmap)
             kept = list(lattice.blocks(self.rows, BLOCK_ROWS)) if in_memory else []
-            # A person's weight follows from the rows of one pass, so passes are compared.
-            self._mapped = LatticeRows(lattice, self.rows, kept, compared=self.persons is not None)
+            self._mapped = LatticeRows(lattice, self.rows, kept)
         return self._mapped
-
-    def weights(self, lattice: Lattice) -> Int64 | None:
-        """Return what each record weighs in a gradient, where persons enter with all of their records."""
-        if self.persons is None:
-            return None
-        rows = self.blocks(lattice)
-        assert isinstance(rows, LatticeRows)  # samples of whole persons are refused
-        if rows.weights is None:
-            rows.weights = self.persons.gradient_weights(rows, lattice)
-        return rows.weights
 
     def total(self, query: Query, **released: Any) -> Int64:
         """Return the value of a query of these records."""

@@ -6,8 +6,8 @@ from scipy.sparse import csr_array
 
 from dppl.errors import InputError, ParameterError, UnknownLabelError
 from dppl.io import PartedTable
-from dppl.kernel import queries, reading
-from dppl.kernel.lattice import Lattice, residuals
+from dppl.kernel import reading
+from dppl.kernel.lattice import Lattice, joint, residuals
 from dppl.kernel.persons import WholePersons
 from dppl.kernel.queries import ADD_REMOVE, REPLACE_ONE, STEPS, LabelCounts, LabelGradients, LabelShortfalls
 from dppl.kernel.reading import SeveralLabels
@@ -222,7 +222,7 @@ def all_labels(patch):
 
 def unshared(patch):
     patch.setattr(WholePersons, "shares", lambda self, weights: np.where(self.codes >= 0, weights[self.codes], 0))
-    patch.setattr(WholePersons, "gradient_weights", lambda self, *_: np.full(len(self.codes), queries.WEIGHT_STEPS))
+    patch.setattr(joint.Persons, "clipped", lambda self, steps, *_: steps)
 
 
 @loop(

@@ -76,7 +76,7 @@ def clip_the_sum(patch):
     """Residuals go unclipped; the sum is cut to what as many clipped records could add up to."""
     whole = SoftmaxGradient.sum
 
-    def clipped_late(self, blocks, codes, weights, offsets=None, *, clip, of_records, label_sets):
+    def clipped_late(self, blocks, codes, weights, offsets=None, *, clip, persons, label_sets):
         exact = 3 * whole(self, blocks, codes, weights, offsets, clip=3 * clip)
         longest = len(codes) * float(self.squared_sensitivity) ** 0.5
         return (exact * min(1.0, longest / max(np.linalg.norm(exact), 1))).astype(np.int64)

@@ -323,6 +323,36 @@ def products(steps: Any, rows: Any) -> Any:
     return out
 
 
+@compiled(_Int[:, ::1](_STEPS, _ROWS, _array(_Int, 1), _array(_Int, 1)))
+def person_squares(steps: Any, rows: Any, starts: Any, sizes: Any) -> Any:
+    """Return N² and D of `joint` as high·2²⁰ + low, shape (n, 4), of persons of so many records from `starts` on."""
+    m, d = len(steps), rows.shape[1]
+    out = np.zeros((len(starts), 4), np.int64)
+    residuals = np.empty((sizes.max(), m), np.int64)
+    for person in range(len(starts)):
+        start, size = starts[person], sizes[person]
+        for c in range(m):
+            for i in range(size):
+                residuals[i, c] = steps[c, start + i]
+        for i in range(size):
+            one, row = residuals[i], rows[start + i]
+            for j in range(i + 1):
+                other, column = residuals[j], rows[start + j]
+                a, g = np.int64(0), np.int32(0)
+                for c in range(m):
+                    a += one[c] * other[c]
+                for k in range(d):
+                    g += np.int32(np.int32(row[k]) * np.int32(column[k]))
+                high, low = (a >> 20) * np.int64(g), (a & 0xFFFFF) * np.int64(g)
+                times = 1 if i == j else 2
+                out[person, 0] += times * high
+                out[person, 2] += times * low
+                if i == j:
+                    out[person, 1] += high
+                    out[person, 3] += low
+    return out
+
+
 @njit(error_model="numpy")
 def _add_rows(values: Any, size: Any) -> None:
     """Add rows of `_PANEL` numbers pairwise into the first, in the order of `residuals`."""

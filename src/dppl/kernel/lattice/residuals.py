@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import ParameterError
+from dppl.kernel.lattice.joint import RESOLUTION, WEIGHT_STEPS, Persons
 from dppl.kernel.lattice.kernels import Codes
 from dppl.kernel.lattice.lattice import Int8, Lattice
 from dppl.kernel.lattice.stream import compiled_kernels, cut, in_order, small_steps
@@ -42,11 +43,6 @@ _LEAST_ROWS = 1024
 _COMPILED_ROWS = 1024
 # NumPy takes as long for the gradients of one class as for mapping a hundredth of the rows.
 _CLASSES_A_MAP = 100
-# Steps of the residual grid per unit of the clipping norm. Coarser grids would lose the many small probabilities of
-# other classes, which together are as large as the residuals of a class's own records.
-RESOLUTION = 2**20
-# Steps of the grid of the weights of single records, per unit.
-WEIGHT_STEPS = 2**20
 # Rounding in float32 lengthens a residual by less than 2⁻¹⁶ of it; the check in integers does not rely on it.
 LENGTH = np.float32(RESOLUTION * (1 - 2.0**-16))
 # Beyond, logits could leave the range of float32.
@@ -110,14 +106,14 @@ class SoftmaxGradient:
         offsets: Float | None = None,
         *,
         clip: float = 1.0,
-        of_records: Int64 | None = None,
+        persons: Persons | None = None,
         label_sets: NDArray[np.bool_] | None = None,
     ) -> Int64:
         """Return the sum of all records' matrices, shape (n_classes, dim), with one column more if there is a bias.
 
         Lattice rows come in blocks of any length, in the order of `codes`, where -1 skips a row. Weights are in units
         of φ, and offsets are added to all logits. Residuals longer than `clip` are shortened to it (none is longer than
-        √2), and then to what their records weigh of `WEIGHT_STEPS`, if `of_records` is given.
+        √2), and with `persons` the matrix of all records of a person to the longest of one record.
 
         With `label_sets`, of shape (n, n_classes), the loss is the sum of the logistic losses of all classes, and a
         residual is the set minus the probability of each class, up to √n_classes long before it is clipped.
@@ -128,21 +124,24 @@ class SoftmaxGradient:
 
         def exact_sum(item: tuple[int, Int8]) -> Int64:
             start, block = item
-            part = slice(start, start + len(block))
-            each = None if of_records is None else of_records[part]
+            part: Any = slice(start, start + len(block))
+            part = part if persons is None else persons.order[part]
             if label_sets is None:
-                steps = layer.steps(block, codes[part], clip, each)
+                steps = layer.steps(block, codes[part], clip, None)
             else:
                 logits = layer.logits(block)
                 with _turns(logits.size):
-                    steps = _on_grid(*_label_residuals(logits, label_sets[part]), clip, each)
+                    steps = _on_grid(*_label_residuals(logits, label_sets[part]), clip)
+            if persons is not None:
+                steps = persons.clipped(steps, block, start, self.lattice, layer.kernels)
             exact = layer.products(steps, block)
             if self.bias:
                 exact = np.column_stack([exact, self.bias * steps.sum(axis=1).astype(np.int64)])
             return exact
 
         total = np.zeros((n_classes, dim + (self.bias != 0)), np.int64)
-        for exact in in_order(exact_sum, cut(blocks, layer.block_rows)):
+        rows = layer.block_rows
+        for exact in in_order(exact_sum, persons.blocks(blocks, rows) if persons else cut(blocks, rows)):
             total += exact
         return total
 
@@ -277,16 +276,16 @@ class _IntegerLayer:
         self.scales = (1 / (steps * lattice.scale)).astype(np.float32)
         self.offsets = offsets.astype(np.float32)
         self.block_rows = max(_LEAST_ROWS, _BLOCK_NUMBERS // len(weights))
-        self._compiled = compiled_kernels(n_records * weights.size // _CLASSES_A_MAP)
-        if self._compiled:
+        self.kernels = compiled_kernels(n_records * weights.size // _CLASSES_A_MAP)
+        if self.kernels:
             self.block_rows = _COMPILED_ROWS
             n_limbs = 1 if np.abs(self.weights).max() < 2**15 else 2
-            self._pairs = self._compiled.pairs_of(self.weights.astype(np.int32, order="C"), n_limbs)
+            self._pairs = self.kernels.pairs_of(self.weights.astype(np.int32, order="C"), n_limbs)
 
     def logits(self, rows: Int8) -> Float32:
         """Return logits of shape (n_classes, n)."""
-        if self._compiled:
-            return np.asarray(self._compiled.logits(self._pairs, rows, self.scales, self.offsets))
+        if self.kernels:
+            return np.asarray(self.kernels.logits(self._pairs, rows, self.scales, self.offsets))
         products = self.weights @ rows.astype(np.float32).T
         products *= self.scales[:, None]
         products += self.offsets[:, None]
@@ -297,16 +296,16 @@ class _IntegerLayer:
     ) -> Any:
         """Return the residuals of softmax (or 1/C - p) as integers on the grid, shape (n_classes, n)."""
         logits = self.logits(rows)
-        if self._compiled:
+        if self.kernels:
             weights = np.ones(len(codes)) if of_records is None else of_records / WEIGHT_STEPS
-            return self._compiled.softmax_steps(logits, codes, weights, np.float32(clip), shortfalls, *NUMBERS)
+            return self.kernels.softmax_steps(logits, codes, weights, np.float32(clip), shortfalls, *NUMBERS)
         with _turns(logits.size):
             return _on_grid(*_residuals(logits, codes, shortfalls=shortfalls), clip, of_records)
 
     def products(self, steps: Any, rows: Int8) -> Int64:
         """Return ``steps @ rows``, exactly."""
-        if self._compiled:
-            return np.asarray(self._compiled.products(steps.astype(np.int32, copy=False), rows))
+        if self.kernels:
+            return np.asarray(self.kernels.products(steps.astype(np.int32, copy=False), rows))
         # Integers below 2⁵³: exact in any order.
         return np.asarray((steps @ rows.astype(np.float64)).astype(np.int64))
 

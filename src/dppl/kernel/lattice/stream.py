@@ -16,7 +16,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from importlib import import_module
 from threading import BoundedSemaphore, Lock
 from types import ModuleType
@@ -149,22 +148,17 @@ class LatticeRows:
     """The lattice rows of a source in blocks, for any number of passes.
 
     Of an array in memory all are `kept`, a byte a number. A table or memory map may be larger than memory: a gibibyte
-    of its lattice rows is kept, and what follows is read and mapped on every pass. With `compared` a pass ends with an
-    `InputError` if these rows differ from the first whole pass, by their hash.
+    of its lattice rows is kept, and what follows is read and mapped on every pass.
     """
 
-    def __init__(
-        self, lattice: Lattice, source: RowSource, kept: Sequence[Int8] = (), *, compared: bool = False
-    ) -> None:
-        self.lattice, self._source, self._compared = lattice, source, compared
-        self.weights: Int64 | None = None  # what each row weighs, where persons enter with all of their records
-        self._hash: bytes | None = None
+    def __init__(self, lattice: Lattice, source: RowSource, kept: Sequence[Int8] = ()) -> None:
+        self.lattice, self._source = lattice, source
         self._cache = list(kept)
         self._n_cached = sum(map(len, kept))
 
     def __iter__(self) -> Iterator[Int8]:
         yield from self._cache
-        done, end, hashed = self._n_cached, 0, sha256()
+        done, end = self._n_cached, 0
         if done == self._source.shape[0]:
             return
         self.lattice.announce(self._source.shape[0] - done)
@@ -173,18 +167,11 @@ class LatticeRows:
             if end <= done:
                 continue
             mapped = self.lattice.transform(block[done - end :])
-            # After a whole pass nothing is added to the cache, so that the hash is always of the same rows.
-            if self._n_cached == done and end * self.lattice.dim <= _CACHE_BYTES and self._hash is None:
+            if self._n_cached == done and end * self.lattice.dim <= _CACHE_BYTES:
                 self._cache.append(mapped)
                 self._n_cached = end
-            elif self._compared:
-                hashed.update(mapped.data)
             done = end
             yield mapped
-        if self._compared:
-            self._hash = self._hash or hashed.digest()
-            if hashed.digest() != self._hash:
-                raise InputError("the records changed while they were read.")
 
 
 @cache

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dppl.errors import InputError, ParameterError
+from dppl.errors import ParameterError
 from dppl.kernel.lattice import Lattice, iter_blocks, residuals, stream
 from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient
 from dppl.kernel.lattice.stream import LatticeRows
@@ -308,28 +308,6 @@ def test_only_rows_beyond_those_that_are_kept_are_mapped_again(room, monkeypatch
     if kept:  # other rows in their place would be noticed
         blocks._cache[0] = -blocks._cache[0]
         assert (gradient.sum(blocks, codes, weights, offsets) != expected).any()
-
-
-@pytest.mark.parametrize("room", [0, 20, 49, 50])
-def test_a_pass_over_other_rows_ends_with_an_error_where_passes_are_compared(room, tmp_path, monkeypatch):
-    lattice, _, codes, weights, offsets = problem(6, 50, DIM, 3)
-    np.save(tmp_path / "x.npy", np.random.default_rng(7).normal(size=(50, DIM)))
-    X = np.load(tmp_path / "x.npy", mmap_mode="r+")
-    monkeypatch.setattr(stream, "_CACHE_BYTES", room * DIM)
-    gradient = SoftmaxGradient(lattice)
-    compared, others = (LatticeRows(lattice, Table(X), compared=compared) for compared in (True, False))
-    next(iter(compared))  # a pass that is given up
-    sums = [gradient.sum(blocks, codes, weights, offsets) for blocks in (compared, compared, others)]
-    assert all((one == sums[0]).all() for one in sums)
-    X[-1] *= 2  # another row, and the same on the lattice
-    assert (gradient.sum(compared, codes, weights, offsets) == sums[0]).all()
-    X[-1] = X[0]
-    gradient.sum(others, codes, weights, offsets)
-    if room < 50:
-        with pytest.raises(InputError, match="changed"):
-            gradient.sum(compared, codes, weights, offsets)
-    else:  # all are kept
-        assert (gradient.sum(compared, codes, weights, offsets) == sums[0]).all()
 
 
 @pytest.mark.parametrize("place", ["weights", "offsets"])
