@@ -17,7 +17,7 @@ BUDGET = {
     "federation": 1537,
     "finetune": 1751,
     "io": 3788,
-    "kernel": 7496,
+    "kernel": 7616,
     "lab": 4564,
     "planning": 485,
     "prototypes": 1351,

@@ -70,7 +70,7 @@ class Persons:
     def blocks(self, blocks: Iterable[Int8], size: int) -> Iterator[tuple[int, Int8]]:
         """Yield rows in this order, about so many whole pieces of persons at a time, after the place of the first.
 
-        `blocks` come in the order of the records. Rows are held, a byte a number, until those of their persons came.
+        `blocks` come in the order of the records. Rows are held, a byte a number, until their persons are complete.
         """
         limits = self._cut(0, int(self.ends[-1]) if len(self.ends) else 0, _COLLECTED_ROWS)
         missing = np.diff(limits)
