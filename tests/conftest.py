@@ -130,8 +130,7 @@ def letters(monkeypatch):
         )
 
     monkeypatch.setitem(sys.modules, "encoder_of_the_tests", SimpleNamespace(load=load, windows=windows))
-    monkeypatch.setitem(loading._LOADERS, "letters", ("encoder_of_the_tests", "load"))
-    monkeypatch.setitem(loading._TOKENIZERS, "letters", "windows")
+    monkeypatch.setitem(loading._MODULES, "letters", "encoder_of_the_tests")
     monkeypatch.setattr(loading, "_NAMELESS", {*loading._NAMELESS, "letters"})
     return loading.load_encoder("letters")
 

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from dppl.errors import ParameterError
 
 
-def _numbers(rule: str, fits: Callable[[float], bool], /, **named: object) -> None:
+def numbers(rule: str, fits: Callable[[float], bool], /, **named: object) -> None:
     """Refuse what is no number, or does not fit."""
     for name, value in named.items():
         try:
@@ -20,13 +20,13 @@ def _numbers(rule: str, fits: Callable[[float], bool], /, **named: object) -> No
             raise ParameterError(f"must {rule}; got {value!r}.", parameter=name)
 
 
-positive = partial(_numbers, "be a finite number greater than 0", lambda value: 0 < value < math.inf)
-not_negative = partial(_numbers, "be a finite number of at least 0", lambda value: 0 <= value < math.inf)
-open_unit = partial(_numbers, "lie strictly between 0 and 1", lambda value: 0 < value < 1)
-share = partial(_numbers, "lie between 0 and 1, such as 0.2", lambda value: 0 < value < 1)
-closed_unit = partial(_numbers, "lie between 0 and 1", lambda value: 0 <= value <= 1)
-cosine = partial(_numbers, "lie between -1 and 1", lambda value: -1 <= value <= 1)
-probability = partial(_numbers, "be above 0 and at most 1", lambda value: 0 < value <= 1)
+positive = partial(numbers, "be a finite number greater than 0", lambda value: 0 < value < math.inf)
+not_negative = partial(numbers, "be a finite number of at least 0", lambda value: 0 <= value < math.inf)
+open_unit = partial(numbers, "lie strictly between 0 and 1", lambda value: 0 < value < 1)
+share = partial(numbers, "lie between 0 and 1, such as 0.2", lambda value: 0 < value < 1)
+closed_unit = partial(numbers, "lie between 0 and 1", lambda value: 0 <= value <= 1)
+cosine = partial(numbers, "lie between -1 and 1", lambda value: -1 <= value <= 1)
+probability = partial(numbers, "be above 0 and at most 1", lambda value: 0 < value <= 1)
 
 
 def positive_integer(**named: object) -> None:

@@ -168,7 +168,6 @@ def evaluate(
     usable = [place for place, label in enumerate(y_pred) if label is not None]
     if not usable:
         raise InputError("there is nothing to evaluate, since no record can be used.")
-    persons = None if groups is None else person_codes(checked_ids(groups, np.empty((len(y_pred), 1), np.int8)))
     # From here on classes are numbers, for labels of files and of models may differ in type.
     codes, names, chance = np.arange(len(classes)), classes.tolist(), 1 / len(classes)
     rows = np.empty((len(usable), 1))
@@ -196,10 +195,7 @@ def evaluate(
             for one, other, n in confusions(truth, predicted, codes)
         ],
     }
-    if persons is not None:
-        accuracies = person_accuracies(truth, predicted, persons[usable])
-        report |= {"person_accuracy": float(accuracies.mean()), "n_persons": len(accuracies)}
-    return report
+    return report | _of_persons(truth == predicted, groups, usable)
 
 
 def evaluate_several(
@@ -255,8 +251,7 @@ def _of_persons(right: NDArray[np.bool_], groups: Sequence[Any] | None, usable: 
     """Return the accuracy in which every person counts once, if there are ids."""
     if groups is None:
         return {}
-    ids = [groups[place] for place in usable]
-    each = person_accuracies(np.ones(len(right), bool), right, ids)
+    each = person_accuracies(np.ones(len(right), bool), right, [groups[place] for place in usable])
     return {"person_accuracy": float(each.mean()), "n_persons": len(each)}
 
 

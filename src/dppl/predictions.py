@@ -203,39 +203,36 @@ def predict_source(
     ids: list[str | None] = []
     unusable: list[str] = []
     for window, known in windows(source, predictor, progress):
-        labels: list[Any] = []
-        usable, skipped = iter(zip(window.ids, known.labels, strict=True)), iter(window.skipped)
-        for usable_here in window.usable:
-            if usable_here:
-                record_id, label = next(usable)
-            else:
-                record_id, unusable_at, _ = next(skipped)
-                label = None
-                unusable.append(unusable_at)
-            ids.append(record_id)
-            labels.append(label)
-        # No probability of a class stands for a record that cannot be used.
-        values = np.full((len(labels), len(classes)), np.nan, np.float32)
-        is_usable = np.array(window.usable, bool)
-        if known.probabilities is not None:
-            values[is_usable] = known.probabilities
-        near = None
-        if known.similarities is not None:
-            near = np.full(len(labels), np.nan, np.float32)
-            near[is_usable] = known.similarities
-        part = Predictions(labels=labels, classes=classes, probabilities=values, similarities=near)
-        parts.append(replace(part, separator=known.separator))
+        # A record that cannot be used has its place among the others, with an id and no label.
+        used, skipped = iter(zip(window.ids, known.labels, strict=True)), ((one.id, None) for one in window.skipped)
+        rows = [next(used if fits else skipped) for fits in window.usable]
+        ids += [record_id for record_id, _ in rows]
+        unusable += [one.reference for one in window.skipped]
+        usable, near = np.array(window.usable, bool), known.similarities
+        part = Predictions(
+            labels=[label for _, label in rows],
+            classes=classes,
+            probabilities=_placed(known.probabilities, usable, len(classes)),
+            similarities=None if near is None else _placed(near, usable),
+            separator=known.separator,
+        )
+        parts.append(part)
     return replace(_joined(classes, parts), ids=ids), unusable
+
+
+def _placed(values: NDArray[np.float32] | None, usable: NDArray[np.bool_], *width: int) -> NDArray[np.float32]:
+    """Return values of all records, NaN for those that cannot be used."""
+    whole = np.full((len(usable), *width), np.nan, np.float32)
+    if values is not None:
+        whole[usable] = values
+    return whole
 
 
 def _joined(classes: NDArray[Any], parts: list[Predictions]) -> Predictions:
     values = [part.probabilities for part in parts if part.probabilities is not None]
     near = None
     if any(part.similarities is not None for part in parts):  # a window in which nothing can be used has none
-        unknown = (np.full(len(part.labels), np.nan, np.float32) for part in parts)
-        near = [
-            none if part.similarities is None else part.similarities for none, part in zip(unknown, parts, strict=True)
-        ]
+        near = [_placed(part.similarities, np.full(len(part.labels), part.similarities is not None)) for part in parts]
     return Predictions(
         labels=[label for part in parts for label in part.labels],
         classes=classes,

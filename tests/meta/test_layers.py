@@ -17,7 +17,7 @@ SOURCE = Path(dppl.__file__).parent
 # From bottom to top; a module may import from its own layer and those below.
 LAYERS = [
     {"_version", "errors"},
-    {"_validate", "_files", "_fingerprint", "_html", "_metadata", "_optional", "_progress", "_tensorfile", "engines"},
+    {"_validate", "_files", "_fingerprint", "_metadata", "_optional", "_progress", "_tensorfile", "engines"},
     {"kernel.privacy"},
     {"kernel.lattice"},
     {"kernel.mechanisms"},
@@ -291,7 +291,6 @@ EXCEPT = {
     "evaluation/comparing.py": {"Outcomes", "Rivals"},
     "evaluation/measuring.py": {"outcomes", "Outcomes", "SeveralOutcomes"},
     "finetune/gradients.py": {"HeldRecords", "Records", "Randomness", "RoundedGaussian", "SampledGaussian"},
-    "lab/experiments/cells.py": {"CoinPress"},
     "lab/queries.py": {"HeldRecords", "Records", "Randomness", "SoftmaxGradient"},
 }
 

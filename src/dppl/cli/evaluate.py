@@ -321,13 +321,11 @@ class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Acc
 
 def _print_private(evaluation: Evaluation) -> None:
     """Print what was released."""
-    from dppl.statement.evaluation import facts, guarantee, per_class
-
-    print_facts(facts(evaluation), 26)
-    headings, rows = per_class(evaluation)
+    print_facts(evaluation.facts(), 26)
+    headings, *rows = evaluation.table()
     console().print(table_of(headings, rows))
     typer.echo(f"Each interval covers chance and noise, and holds with {100 * evaluation.confidence:g} %.")
-    for heading, text in guarantee(evaluation):
+    for heading, text in evaluation.promise():
         typer.echo(f"{heading}: {printable(text)}")
 
 

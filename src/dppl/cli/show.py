@@ -94,8 +94,7 @@ class Show:
             _validate.open_unit(delta=delta)
         from dppl.kernel.privacy import Guarantee
         from dppl.statement import model_card  # here, because the help of a command needs no scikit-learn
-        from dppl.statement.data import describe, read_evaluation
-        from dppl.statement.evaluation import is_private, of_model
+        from dppl.statement.data import describe, is_private, of_model, read_evaluation
 
         description, sha256 = describe(model), hashlib.sha256(model.read_bytes()).hexdigest()
         if self.json:

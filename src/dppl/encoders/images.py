@@ -176,7 +176,7 @@ class ImageModel(NamedTuple):
         )
 
 
-def load_pixels(source: Source, device: str, precision: str) -> ImageAdapter:
+def load(source: Source, device: str, precision: str) -> ImageAdapter:
     """Return `pixels`, for the sample and for tests; it computes on the CPU in float32 whatever is asked for.
 
     It gives the grey values of a 16 x 16 thumbnail and the colours of a 4 x 4 one, moved to be around 0: 304 numbers.

@@ -16,18 +16,12 @@ from dppl.encoders.fixed import Adapter, Encoder, FixedShapeEncoder
 from dppl.encoders.windows import TextWindows
 from dppl.errors import InputError, ParameterError
 
-# The module of each scheme, and the function that loads.
-_LOADERS = {
-    "hf": ("dppl.encoders.transformers", "load"),
-    "minilm": ("dppl.encoders.transformers", "load_minilm"),
-    "onnx": ("dppl.encoders.onnx", "load"),
-    "pixels": ("dppl.encoders.images", "load_pixels"),
-    "python": ("dppl.encoders.python", "load"),
-    "st": ("dppl.encoders.transformers", "load_sentences"),
-    "timm": ("dppl.encoders.timm", "load"),
+# The module of each scheme: `load` returns its adapter, and `windows`, if it is for texts, its tokenizer alone.
+_MODULES = {
+    **dict.fromkeys(("hf", "minilm", "st"), "dppl.encoders.transformers"),
+    **{scheme: f"dppl.encoders.{scheme}" for scheme in ("onnx", "python", "timm")},
+    "pixels": "dppl.encoders.images",
 }
-# The function that loads the tokenizer alone, of those that may embed texts.
-_TOKENIZERS = {"hf": "windows", "minilm": "minilm_windows", "onnx": "windows", "st": "sentences_windows"}
 _NAMELESS = {"minilm", "pixels"}
 _FORMS = (
     "timm:NAME[@CHECKPOINT], hf:NAME, st:NAME, onnx:FILE, "
@@ -102,10 +96,9 @@ def load_adapter(uri: str, device: Device = "auto", precision: Precision = "auto
     """Load the model of an encoder."""
     _validate.one_of(get_args(Device), device=device)
     _validate.one_of(get_args(Precision), precision=precision)
-    scheme, source = parse(uri, _LOADERS, _FORMS, "encoder")
-    module, function = _LOADERS[scheme]
+    source = parse(uri, _MODULES, _FORMS, "encoder")
     try:
-        adapter: Adapter = getattr(importlib.import_module(module), function)(source, device, precision)
+        adapter: Adapter = importlib.import_module(_MODULES[source.scheme]).load(source, device, precision)
     except InputError as error:
         where = f" {PRESETS[uri].weights}" if uri in PRESETS else ""
         raise InputError(f"{error}{where}") from None
@@ -114,10 +107,9 @@ def load_adapter(uri: str, device: Device = "auto", precision: Precision = "auto
 
 def load_windows(uri: str) -> TextWindows:
     """Load the tokenizer of an encoder of texts, which says how long a text may be, and nothing else."""
-    scheme, source = parse(uri, _LOADERS, _FORMS, "encoder")
-    found: TextWindows | None = None
-    if scheme in _TOKENIZERS:
-        found = getattr(importlib.import_module(_LOADERS[scheme][0]), _TOKENIZERS[scheme])(source)
+    source = parse(uri, _MODULES, _FORMS, "encoder")
+    module = importlib.import_module(_MODULES[source.scheme])
+    found: TextWindows | None = module.windows(source) if hasattr(module, "windows") else None
     if found is None:
         raise ParameterError(f"must be an encoder of texts; {uri} is for images.", parameter="encoder")
     return found
@@ -125,8 +117,9 @@ def load_windows(uri: str) -> TextWindows:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The part of a URI behind the scheme: a name or path, and options."""
+    """A URI in parts: its scheme, a name or path, and options."""
 
+    scheme: str
     name: str
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -153,15 +146,15 @@ class Source:
         return int(value)
 
 
-def parse(uri: str, schemes: Collection[str], forms: str, parameter: str) -> tuple[str, Source]:
-    """Split a URI, or the URI of a preset, into one of some schemes and its source; `forms` is what else is said."""
+def parse(uri: str, schemes: Collection[str], forms: str, parameter: str) -> Source:
+    """Split a URI, or the URI of a preset, that has one of some schemes; `forms` is what else is said."""
     place, _, query = (PRESETS[uri].uri if uri in PRESETS else uri).partition("?")
     scheme, _, name = place.partition(":")
     if scheme not in schemes or bool(name) == (scheme in _NAMELESS):
         names = {name: name for name in _NAMELESS} | {name: one.uri.partition(":")[0] for name, one in PRESETS.items()}
         meant = _validate.closest(uri, [name for name, its_scheme in names.items() if its_scheme in schemes])
         raise ParameterError(f"must be {forms}; got {uri!r}.", parameter=parameter, suggestion=meant)
-    return scheme, Source(name, dict(parse_qsl(query, keep_blank_values=True)))
+    return Source(scheme, name, dict(parse_qsl(query, keep_blank_values=True)))
 
 
 def is_code(uri: str) -> bool:

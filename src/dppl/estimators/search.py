@@ -71,9 +71,6 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         Probability that a record is held out. The model never learns from these.
     scoring : {"accuracy", "balanced"}, default="accuracy"
         Number of held-out records that are classified rightly, or the mean over classes of the share of such.
-    random_state : int, default=None
-        None draws from the operating system. An integer repeats a search, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------

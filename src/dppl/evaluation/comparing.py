@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from dppl import _validate
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import charge, charged
 from dppl.evaluation import intervals
-from dppl.evaluation.evaluation import Estimate
+from dppl.evaluation.evaluation import Estimate, Written
 from dppl.evaluation.measuring import Known, estimate, guarantee_of, number, variance
 from dppl.evaluation.predicting import Predicts, predictor_of
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
@@ -40,7 +39,7 @@ _CHOSEN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Written):
     """How much more often the first of two classifiers is right than the second, on the same private test records.
 
     Parameters
@@ -72,13 +71,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, JSON-ready."""
-        numbers = {name: getattr(self, name).to_dict() for name in ("difference", "differ", "n")}
-        facts = {"unit": self.unit, "confidence": self.confidence, "guarantee": self.guarantee.to_dict()}
-        return {"better": self.better} | numbers | facts
-
-    def to_json(self) -> str:
-        """Return `to_dict` as text."""
-        return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        return {"better": self.better} | Written.to_dict(self)
 
     def __str__(self) -> str:
         counted = "persons" if self.unit == PERSON else "records"
@@ -92,7 +85,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Written):
     """Which of several classifiers was chosen by private test records.
 
     Parameters
@@ -109,12 +102,7 @@ class Choice:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, JSON-ready."""
-        facts = {"position": self.position, "n_models": self.n_models, "evaluate_on_other_records": True}
-        return facts | {"guarantee": self.guarantee.to_dict()}
-
-    def to_json(self) -> str:
-        """Return `to_dict` as text."""
-        return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        return {"evaluate_on_other_records": True} | Written.to_dict(self)
 
     def __str__(self) -> str:
         return (
@@ -155,10 +143,6 @@ def compare(
     y, budget, groups, ledger, partition, confidence, random_state
         As for `evaluate`.
 
-    Returns
-    -------
-    Comparison
-
     Raises
     ------
     ParameterError, BudgetError, BudgetExceeded, InputError
@@ -183,6 +167,7 @@ def compare(
     _validate.open_unit(confidence=confidence)
     declared = {"signed": Measurement(SignedHits(), _SIGNED), "disagreements": Measurement(Disagreements(), _OTHERS)}
     asked = _ask("comparison", [a, b], X, y, budget, declared, groups, ledger, partition, random_state)
+    # Of records that both are right or wrong about, only the number counts: it divides.
     ((signed,), v_signed), ((differ, same), v) = asked.in_records("signed"), asked.in_records("disagreements")
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     return Comparison(
@@ -221,10 +206,6 @@ def choose(
         As for `evaluate`.
     budget : Budget
         Any; pure DP, too.
-
-    Returns
-    -------
-    Choice
 
     Raises
     ------
@@ -294,6 +275,7 @@ def _ask(
         raise ParameterError("models must have the same classes.")
     if any(one.n != first.n for one in predictors):
         raise InputError("X must have the same records for all models.")
+    # All that follows from public values comes first: nothing is charged where something does not fit.
     paid = calibrated(budget, declared, ADD_REMOVE)
     shape = np.empty((first.n, 0))
     labels, ids = as_labels(y, shape), None if groups is None else checked_ids(groups, shape)

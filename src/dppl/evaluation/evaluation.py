@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from statistics import NormalDist
 from typing import Any, Self
@@ -23,10 +22,25 @@ from dppl.statement import words
 FORMAT = 1
 CANNOT_TELL = "cannot tell"
 _CLASSES_SHOWN = 20
+_REMEMBER = "what you choose by these numbers looks better on these records than it is; measure it on others."
+
+
+class Written:
+    """Mixin of dataclasses that are written as JSON."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, JSON-ready."""
+        return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}  # type: ignore[arg-type]
+
+    def to_json(self) -> str:
+        """Return `to_dict` as text."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Written):
     """A number and its interval; `value` is None where noise hides it at this budget, or leaves bounds alone.
 
     Parameters
@@ -50,10 +64,6 @@ class Estimate:
         """Length of the interval."""
         return self.high - self.low
 
-    def to_dict(self) -> dict[str, float | None]:
-        """Return the fields, JSON-ready."""
-        return {"value": self.value, "low": self.low, "high": self.high}
-
     @classmethod
     def from_dict(cls, content: Any) -> Self:
         """Read what `to_dict` wrote."""
@@ -65,6 +75,7 @@ class Estimate:
     def __str__(self) -> str:
         if self.value is None and self.width >= 1:
             return CANNOT_TELL
+        # Shares have two digits, or three where the interval is that narrow; numbers of records have none.
         digits = 2 if max(abs(self.low), abs(self.high)) <= 1 else 0
         if digits and self.width < 0.02:
             digits = 3
@@ -134,7 +145,7 @@ class OfConfidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Abstention:
+class Abstention(Written):
     """From which confidence on a model should answer, so that few of its answers are wrong.
 
     Parameters
@@ -154,10 +165,6 @@ class Abstention:
     confidence: float
     answered: Estimate
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields, JSON-ready."""
-        return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
-
     def __str__(self) -> str:
         error, sure = (f"{100 * share:.4g} %" for share in (self.max_error, self.confidence))
         if self.min_confidence is None:
@@ -176,6 +183,7 @@ def abstention(right: ArrayLike, wrong: ArrayLike, noise_std: float, max_error: 
     """Choose by noisy numbers of right and wrong answers in each range of `CONFIDENCES`."""
     _validate.open_unit(max_error=max_error, confidence=confidence)
     h, m, v = np.asarray(right, np.float64), np.asarray(wrong, np.float64), noise_std**2
+    # The threshold is chosen by a test that holds for all of them at once; then its share of answers is estimated.
     first = intervals.answered_from(h, m, v, max_error, confidence)
     if first is None:
         return Abstention(None, max_error, confidence, Estimate(0.0, 0.0, 0.0))
@@ -241,7 +249,7 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class Evaluation(Written):
     """How good a classifier is on private test records, with intervals that cover sampling and noise.
 
     Numbers are shares of records, or of persons where the evaluation had their ids: a person's records then count one
@@ -337,21 +345,13 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, JSON-ready; `from_dict` reads it back."""
-        content = {"format": FORMAT} | {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
-        if self.labels is None:  # as in files of old
-            del content["labels"]
-        return content
-
-    def to_json(self) -> str:
-        """Return `to_dict` as text."""
-        return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        return {"format": FORMAT} | Written.to_dict(self)
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Self:
         """Read what `to_dict` wrote; ValueError, KeyError or TypeError for anything else."""
         if content["format"] != FORMAT:
             raise ValueError(f"an evaluation of format {content['format']!r}; this version reads {FORMAT}")
-        content = {"labels": None} | content
         values = {one.name: content[one.name] for one in fields(cls)}
         for name in ("n", "accuracy", "balanced_accuracy", "top_k_accuracy", "calibration_gap", "auroc"):
             values[name] = None if values[name] is None else Estimate.from_dict(values[name])
@@ -367,8 +367,49 @@ class Evaluation:
             raise ValueError("an evaluation says something of every class, in their order")
         return cls(**values)
 
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what is said of all records, as names and texts."""
+        labels, gap = self.labels, self.calibration_gap
+        rows: list[tuple[str, Any]] = [(f"{self.counted} tested", f"about {self.n}")]
+        if labels is None:
+            rows += [("accuracy", self.accuracy), (f"label in the best {self.top_k}", self.top_k_accuracy)]
+            rows += [("balanced accuracy", self.balanced_accuracy), ("AUROC", self.auroc)]
+        else:
+            most = f"the first {labels.max_labels} true and the likeliest {labels.max_labels} predicted count"
+            rows += [("F1, mean of all labels", labels.macro_f1), ("F1 of all labels together", labels.f1)]
+            rows += [("their precision", labels.precision), ("their recall", labels.recall)]
+            rows += [("mean recall of labels", self.balanced_accuracy), ("all labels right", self.accuracy)]
+            rows += [("labels of a record", most)]
+        rows += [("confidence above accuracy", gap)]
+        if self.temperature is not None:
+            mends = f"{self.temperature:.2g} would mend that; measure it on other records"
+            rows += [("  temperature", mends)]
+        rows += [(f"{one.label} taken for {one.predicted}", one.n) for one in self.confusions or ()]
+        return [(name, str(value)) for name, value in rows if value is not None]
+
+    def table(self) -> list[list[str]]:
+        """Return headings, and a row for each class in the order of the class list, which no result decides."""
+        shown = {"recall": "recall", "precision": "precision", "n": self.counted}
+        if self.labels is not None:
+            shown = {"f1": "F1", **shown}
+        names = [name for name in shown if any(getattr(one, name) is not None for one in self.per_class)]
+        rows = [[str(one.label), *(str(getattr(one, name)) for name in names)] for one in self.per_class]
+        return [["class", *(shown[name] for name in names)], *rows]
+
+    def promise(self) -> list[tuple[str, str]]:
+        """Return what it promises to the records that were tested, and what it costs with the model."""
+        promise = words.in_short(self.guarantee)[:-1]
+        if self.together is not None:
+            promise.append(("With the model", f"{str(self.together).removeprefix('together with the model ')}."))
+        return [*promise, ("Remember", _REMEMBER)]
+
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        lines = [f"{name:<28}{text}" for name, text in self.facts()]
+        lines += ["".join(f"{cell:<28}" for cell in row).rstrip() for row in self.table()[: _CLASSES_SHOWN + 1]]
+        if len(self.per_class) > _CLASSES_SHOWN:
+            lines.append(f"and {len(self.per_class) - _CLASSES_SHOWN} more classes")
+        lines.append(f"Each interval covers chance and noise, and holds with {100 * self.confidence:g} %.")
+        return "\n".join([*lines, *(f"{heading}: {text}" for heading, text in self.promise())])
 
 
 def _plain(value: Any) -> Any:
@@ -391,32 +432,3 @@ def _row(kind: Any, content: dict[str, Any]) -> Any:
         elif isinstance(value, list):
             values[name] = tuple(value)
     return kind(**values)
-
-
-def _lines(one: Evaluation) -> Iterator[str]:
-    share = f"{one.confidence:.0%}".replace("%", " %")
-    yield f"On private test {one.counted}, about {one.n} of them; each interval holds with {share}."
-    if one.labels is None:
-        yield f"accuracy                  {one.accuracy}"
-    else:
-        yield f"F1, mean of all labels    {one.labels.macro_f1}"
-        yield f"F1 of all labels together {one.labels.f1}"
-        yield f"all labels right          {one.accuracy}"
-    if one.top_k_accuracy is not None:
-        yield f"{f'label in the best {one.top_k}':<26}{one.top_k_accuracy}"
-    yield f"{'balanced accuracy' if one.labels is None else 'mean recall of labels':<26}{one.balanced_accuracy}"
-    if one.auroc is not None:
-        yield f"AUROC                     {one.auroc}"
-    if one.calibration_gap is not None:
-        yield f"confidence above accuracy {one.calibration_gap}"
-    if one.temperature is not None:
-        yield f"  a temperature of {one.temperature:.2g} would mend that; measure it on other records"
-    yield "recall by class" + ("" if len(one.per_class) <= _CLASSES_SHOWN else f" (the first {_CLASSES_SHOWN})")
-    for each in one.per_class[:_CLASSES_SHOWN]:
-        yield f"  {each.label!s:<24}{each.recall}"
-    for pair in one.confusions or ():
-        yield f"  {pair.label} taken for {pair.predicted}: {pair.n}"
-    for heading, text in words.in_short(one.guarantee):
-        yield f"{heading}: {text}"
-    if one.together is not None:
-        yield f"{one.together}."

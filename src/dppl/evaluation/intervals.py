@@ -44,6 +44,7 @@ def ratio(
     n = h + m
     sampling = np.maximum(n, 1) * design
     estimate = np.where(n > 0, h / np.maximum(n, 1e-9), 0.5)
+    # Coefficients of a², a and 1 in the inequality, all on one side.
     a, b, c = n * n + z * z * (sampling - vh - vm), -2 * h * n - z * z * (sampling - 2 * vh), h * h - z * z * vh
     root = np.sqrt(np.maximum(b * b - 4 * a * c, 0))
     with np.errstate(all="ignore"):  # where a is 0 there is one root, and the ends are 0 and 1 or next to it
@@ -74,6 +75,7 @@ class Bands:
 def bands_of(sizes: Float, error: float) -> Bands:
     """Cut classes whose noisy size is known into bands by factors of 3 from the largest; all others are the tail."""
     known = sizes >= KNOWN * error
+    # The number of a band is the logarithm, to the base 3, of how much smaller than the largest its classes are.
     below_largest = max(float(sizes.max()), 1e-9) / np.maximum(sizes, 1e-9)
     number = np.minimum(np.floor(np.log(below_largest) / np.log(_FACTOR)), _MOST_BANDS - 1)
     _, of_class = np.unique(np.where(known, number, _MOST_BANDS), return_inverse=True)
@@ -82,6 +84,7 @@ def bands_of(sizes: Float, error: float) -> Bands:
     for band in range(len(tail)):
         inside = of_class == band
         tail[band] = not known[inside].all()
+        # A record of a larger class weighs less, so that a sum over records is a sum of recalls.
         if not tail[band]:
             weights[inside] = sizes[inside].min() / sizes[inside]
     return Bands(of_class, weights, tail)
@@ -108,6 +111,7 @@ def balanced_accuracy(table: Float, v: float, bands: Bands, sizes: Float, error:
     recall = np.where(lost, 0.5, table[0] / records)
     p = np.clip((table[0] + 2) / (records + 4), 0.02, 0.98)  # for the variance alone
     variance = np.where(lost, 0.0, (records * p * (1 - p) + ((1 - p) ** 2 + p**2) * v) / records**2)
+    # Bounds of a tail are wider by `spread`; noisy sizes of known classes add `of_sizes` to the variance.
     spread, of_sizes = np.ones(n_bands), np.zeros(n_bands)
     for band in range(n_bands):
         inside = sizes[bands.of_class == band]
@@ -157,9 +161,11 @@ def auroc(histogram: Float, v: float, z: float) -> Interval:
     n_bins, n, m = len(positive), float(positive.sum()), float(negative.sum())
     if min(n, m) < KNOWN * np.sqrt(v * n_bins):
         return 0.5, 0.0, 1.0
+    # For each bin, the share of the other class that is on its right side: the statistic of Mann and Whitney (1947).
     below = (np.cumsum(negative) - negative / 2) / m
     above = 1 - (np.cumsum(positive) - positive / 2) / n
     a = float(positive @ below / n)
+    # Variances of ranks need shares that are none below 0, and are biased by that; the estimate is not.
     p, q = np.maximum(positive, 0), np.maximum(negative, 0)
     p, q = p / p.sum(), q / q.sum()
     noise = v * (np.sum((below - a) ** 2) / n**2 + np.sum((above - a) ** 2) / m**2 + v * n_bins / 3 / (n * m) ** 2)

@@ -163,10 +163,6 @@ def evaluate(
     random_state : int, default=None
         None draws noise from the operating system. With an integer the evaluation must not be released.
 
-    Returns
-    -------
-    Evaluation
-
     Raises
     ------
     ParameterError, BudgetError, BudgetExceeded
@@ -277,10 +273,6 @@ def public_threshold(
     confidence : float, default=0.9
         Probability with which the bound holds, over the choice of these records.
 
-    Returns
-    -------
-    Abstention
-
     Raises
     ------
     ParameterError
@@ -340,6 +332,7 @@ def measurements(
         raise ParameterError(f"'curve' is for two classes; these are {n_classes}.", parameter="parts")
     if "confusions" in parts and n_classes > _MOST_CONFUSED:
         raise ParameterError(f"'confusions' is for at most {_MOST_CONFUSED} classes.", parameter="parts")
+    # Few classes are asked one by one; more are asked in bands, too, whose sums drown in less noise.
     few = n_classes <= _FEW
     asked = {
         "totals": (outcomes.Totals(), SHARES["totals"]),
@@ -398,6 +391,7 @@ def _together(known: Known, guarantee: Guarantee) -> Together | None:
         first = second = None
     if promised.adjacency != guarantee.adjacency or first is None or second is None:
         return Together(None, known.is_disjoint)
+    # Of disjoint parts a record pays for one (parallel composition); else squares of mu add up.
     mu = max(first, second) if known.is_disjoint else total_mu([*promised.costs(), *guarantee.costs()])
     return Together(mu, known.is_disjoint)
 
@@ -438,6 +432,7 @@ def _said(noisy: _Tables, classes: list[Any], confidence: float, top_k: int | No
     """Return what the tables show; a function of released values alone."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     tables, v = noisy.tables, noisy.variances
+    # Each cell has separate noise, so a sum of k cells has k times the variance.
     right, among, neither = tables["totals"]
     accuracy = intervals.ratio(right, among + neither, v["totals"], 2 * v["totals"], z)
     said: dict[str, Any] = {
@@ -447,6 +442,7 @@ def _said(noisy: _Tables, classes: list[Any], confidence: float, top_k: int | No
     }
     if top_k is not None:
         said["top_k_accuracy"] = estimate(intervals.ratio(right + among, neither, 2 * v["totals"], v["totals"], z))
+    # Without bands each class is one by itself.
     table, of_table = (tables["bands"], v["bands"]) if "bands" in tables else (tables["classes"], v["classes"])
     sizes, error = tables["classes"].sum(axis=0), float(np.sqrt(2 * v["classes"]))
     said["balanced_accuracy"] = estimate(intervals.balanced_accuracy(table, of_table, noisy.bands, sizes, error, z))
@@ -462,6 +458,7 @@ def _said(noisy: _Tables, classes: list[Any], confidence: float, top_k: int | No
         n = float(tables["totals"].sum())
         gap = intervals.gap(tables["calibration"], v["calibration"], float(accuracy[0]), n, 3 * v["totals"], z)
         said["calibration_gap"] = estimate(gap, (-1.0, 1.0))
+        # A temperature is stated only where the gap is more than noise and chance.
         if gap[1] > 0 or gap[2] < 0:
             said["temperature"] = intervals.temperature(tables["calibration"])
     if "reliability" in tables:
@@ -513,6 +510,7 @@ def _of_classes(noisy: _Tables, classes: list[Any], z: float) -> tuple[OfClass, 
         alarms = misses[::-1]
     if alarms is not None:
         columns.append(_estimates(intervals.ratio(hits, alarms, v, of_alarms, z)))
+        # F1 is a share of 2·hits + misses + alarms; a hit enters twice, so the sampling variance is twice a count's.
         f1 = intervals.ratio(2 * hits, misses + alarms, 4 * v, v + of_alarms, z, design=2.0)
         columns.append(_estimates(f1))
     return tuple(OfClass(*row) for row in zip(*columns, strict=True))
@@ -520,6 +518,7 @@ def _of_classes(noisy: _Tables, classes: list[Any], z: float) -> tuple[OfClass, 
 
 def _confusions(table: Float, v: float, classes: list[Any], confidence: float, z: float) -> tuple[Confusion, ...]:
     """Return pairs that noise alone would hardly reach, in any of the cells together, the most frequent first."""
+    # Bonferroni: of so many cells, noise lifts one above the limit with the probability 1 - confidence at most.
     off_diagonal = ~np.eye(len(table), dtype=bool)
     least = np.sqrt(v) * NormalDist().inv_cdf(1 - (1 - confidence) / np.count_nonzero(off_diagonal))
     told = sorted(np.argwhere(off_diagonal & (table > least)).tolist(), key=lambda cell: -table[tuple(cell)])
@@ -531,6 +530,7 @@ def _confusions(table: Float, v: float, classes: list[Any], confidence: float, z
 def _thresholds(histogram: Float, v: float, z: float) -> tuple[Threshold, ...]:
     """Return sensitivity and specificity at each edge of the public bins."""
     n_bins = histogram.shape[1]
+    # A sum over k bins has k times the variance of the noise in one.
     below, bins = np.cumsum(histogram, axis=1)[:, :-1], np.arange(1, n_bins)
     above = histogram.sum(axis=1, keepdims=True) - below
     sensitivity = _estimates(intervals.ratio(above[1], below[1], v * (n_bins - bins), v * bins, z))

@@ -97,6 +97,7 @@ class EvaluationPlan:
 
         if not is_enough(_MOST_MU):
             return None
+        # A width shrinks as the budget grows, so halving the logarithm of mu finds the least that is enough.
         low, high = math.log(_LEAST_MU), math.log(_MOST_MU)
         while high - low > 0.001:
             middle = (low + high) / 2
@@ -108,14 +109,12 @@ class EvaluationPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as a JSON-ready dictionary."""
-        needed = {
-            str(width): {
-                number: None if (one := self.budget_for(width, number)) is None else one.to_dict() for number in WORDS
-            }
-            for width in USUAL_WIDTHS
-        }
-        sentences = {"needed": needed, "sentences": self.sentences()}
-        return asdict(self) | {"budget": self.budget.to_dict()} | sentences
+        needed: dict[str, Any] = {str(width): {} for width in USUAL_WIDTHS}
+        for width in USUAL_WIDTHS:
+            for number in WORDS:
+                budget = self.budget_for(width, number)
+                needed[str(width)][number] = budget and budget.to_dict()
+        return asdict(self) | {"budget": self.budget.to_dict(), "needed": needed, "sentences": self.sentences()}
 
     def table(self) -> list[tuple[str, ...]]:
         """Return a row for each number: its name, half its width, and the budgets that `USUAL_WIDTHS` need."""
@@ -134,19 +133,17 @@ class EvaluationPlan:
 
     def sentences(self) -> list[str]:
         """Return what the widths mean."""
-        return [
-            f"For {self.n_test} test records at {self.budget}, if the accuracy is about {self.rate:.2f}.",
-            *[self._sizes()] * (self.balanced_accuracy is None),
-            "Test records that nobody trained on (`dppl split`) cost nothing more: a record pays for one of both.",
-            "The number of test records must be a guess from public knowledge, too.",
-        ]
-
-    def _sizes(self) -> str:
-        return (
+        hidden = (
             f"Balanced accuracy cannot be planned: at this budget noise hides the size of a class of fewer than about "
             f"{self.known_from} test records, and the rarest has {self.smallest}. Each such class widens the interval "
             f"by up to 1/{self.n_classes}."
         )
+        return [
+            f"For {self.n_test} test records at {self.budget}, if the accuracy is about {self.rate:.2f}.",
+            *[hidden] * (self.balanced_accuracy is None),
+            "Test records that nobody trained on (`dppl split`) cost nothing more: a record pays for one of both.",
+            "The number of test records must be a guess from public knowledge, too.",
+        ]
 
     def __str__(self) -> str:
         rows = (f"{name}: {half}" for name, half, *_ in self.table())
@@ -178,10 +175,6 @@ def plan_evaluation(
         A guess of the accuracy.
     confidence : float, default=0.9
         Of each interval.
-
-    Returns
-    -------
-    EvaluationPlan
 
     Raises
     ------
@@ -258,6 +251,7 @@ def _half_widths(mu: float, sizes: Float, rate: float, z: float) -> dict[Number,
     # Noise in the sizes as on average, the same for every call, and in no order that sizes have.
     noisy = sizes + error * norm.ppf((np.arange(n_classes) + 0.5) * _GOLDEN % 1)
     bands, of_bands = (each_class(n_classes), "classes") if "bands" not in v else (bands_of(noisy, error), "bands")
+    # Hits and misses of each band, if every class is as often right.
     table = np.outer([rate, 1 - rate], np.bincount(bands.of_class, bands.weights * sizes))
     intervals: dict[Number, Any] = {
         "accuracy": ratio(rate * n, (1 - rate) * n, v["totals"], 2 * v["totals"], z),

@@ -145,6 +145,7 @@ def predictor_of(model: Any, X: Any) -> Predictor:
     if isinstance(model, PrivateSearch):
         model = model.best_estimator_
     classes = _classes_of(model)
+    # Of raw items the kind is looked at here; they are embedded when guesses are asked for.
     if isinstance(model, PrivateClassifier):
         inner, encoder = model.model_, model._loaded()
         check_items(encoder.modality, X, "X")
@@ -183,6 +184,7 @@ def _given(model: AlreadyPredicted, X: Any) -> Predictor:
             yield _margins(several.labels.read(sets, classes)[0])
 
         return Predictor(model.model, classes, len(sets), False, GIVEN, known, several=several)
+    # Probabilities, a column for each class; or else labels.
     table: NDArray[Any] = np.empty(())
     with suppress(Exception):  # raised below, without the number of rows
         table = as_numpy(X) if is_tensor(X) else np.asarray(X)
@@ -293,6 +295,7 @@ def _foreign(model: Any, classes: NDArray[Any], X: Any) -> Predictor:
     if several is not None:
         ask = partial(_predicted_sets, model, len(classes))
     X = as_numpy(X) if is_tensor(X) else X
+    # Whatever is no array of numbers has no public rows of its kind, and is predicted one by one.
     public = None
     if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" and X.ndim > 1:
         public = _tried(ask, X.shape[1:], X.dtype)
@@ -350,6 +353,7 @@ def _tried(ask: Ask, shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any
         found = _answer(ask, rows)
         return found is None or alike(found, others, others)  # rows that it refuses come next to no others
 
+    # The same rows at three other places, and every other row next to neighbours that leave the usual range.
     turned = (alike(_answer(ask, np.roll(public, by, axis=0)), (places + by) % n, places) for by in (1, 7, n // 2 + 3))
     odd = (0, np.nan, np.inf, np.finfo(kind).max) if kind.kind == "f" else (0,)
     return public if all(turned) and all(map(undisturbed, odd)) else None
@@ -372,6 +376,7 @@ def _surely(ask: Ask, rows: Any, public: NDArray[Any] | None, miss: Guesses) -> 
     n = len(rows)
     block, refused = np.concatenate([rows, public[n:]]), np.zeros(len(public), bool)
     found = _answer(ask, block)
+    # Some row raises: it becomes a public one, and the block has its shape again.
     if found is None:
         refused[:n] = _refused(ask, rows)
         block[refused] = public[refused]

@@ -47,6 +47,7 @@ def predictor_of_source(
         left = n
         for window in embed_windows(source, encoder, progress=progress):
             usable = np.array(window.usable, bool)
+            # A record that cannot be embedded keeps -1 and probabilities of 0: a miss, like any other.
             predicted, table = np.full(len(usable), -1, np.intp), np.zeros((len(usable), n_classes))
             left -= len(usable)
             if left < 0:
@@ -60,6 +61,7 @@ def predictor_of_source(
         if left:
             raise InputError("the records must not change while they are read; they did; evaluate again.")
 
+    # What is assumed is known before a record is read: from a row of zeros, by the way that all rows will go.
     if isinstance(model, Finetuned):
         assumption = ONE_BY_ONE
     else:

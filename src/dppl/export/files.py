@@ -62,9 +62,9 @@ def save(
     if isinstance(model, str):
         if to != "onnx" or encoder is not None or license is not None:
             raise ParameterError("must be 'onnx' for an encoder, without other options.", parameter="to")
-        from dppl.export.encoder import to_bytes
+        from dppl.export.onnx import encoder_to_bytes
 
-        write_atomically(path, to_bytes(model), overwrite=overwrite)
+        write_atomically(path, encoder_to_bytes(model), overwrite=overwrite)
         return
     if encoder is not None and to != "onnx":
         raise ParameterError("goes with the format onnx; leave it out.", parameter="encoder")

@@ -1,4 +1,4 @@
-"""A model as an ONNX graph, from rows to labels, or behind its encoder from pixels or tokens to labels."""
+"""A model as an ONNX graph, from rows to labels, or behind its encoder from pixels or tokens; and encoders of texts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,24 @@ import numpy as np
 from dppl._fingerprint import Fingerprint
 from dppl._optional import optional
 from dppl.encoders import Encoder, load_encoder
+from dppl.encoders.fixed import FixedShapeEncoder
+from dppl.encoders.frozen import FrozenModel
+from dppl.encoders.load import load_adapter
 from dppl.encoders.onnx import output_of
-from dppl.errors import InputError
+from dppl.encoders.tokens import TextAdapter
+from dppl.encoders.windows import PUBLIC
+from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.export.scorer import Scorer, fitted, scorer_of, statement
 
-__all__ = ["to_bytes", "to_onnx"]
+__all__ = ["encoder_to_bytes", "to_bytes", "to_onnx"]
 
 # Of the graphs that start from rows, and the least to which an encoder's graph is raised: sums take axes as inputs.
 _OPSET, _LEAST_OPSET, _IR = 17, 13, 8
 _PREFIX = "dppl/"
+# Short, odd, empty, of one window, and of several: every branch of tokenizer, padding and windows is taken.
+_TEXTS = ("card", "", "Schöne Grüße, 你好!\n\t\N{WAVING HAND SIGN}", PUBLIC, PUBLIC * 30)
+_ROUNDING = 1e-4  # of the largest coordinate
 
 
 def to_onnx(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> Any:
@@ -92,6 +101,33 @@ def to_bytes(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> by
     if made.ByteSize() >= 2**31:
         raise InputError("an ONNX file has at most 2 GB, and this encoder has more; export the classifier alone.")
     content: bytes = made.SerializeToString(deterministic=True)
+    return content
+
+
+def encoder_to_bytes(uri: str) -> bytes:
+    """Return an encoder as a file that was read back, tried in full, and compared with the encoder on fixed texts."""
+    onnx = optional("onnx", "onnx", "export")
+    optional("onnxruntime", "onnxruntime", "onnx")
+    adapter = load_adapter(uri, "cpu")
+    if not isinstance(adapter, TextAdapter) or adapter.stated is None or not isinstance(adapter.compute, FrozenModel):
+        raise ParameterError(
+            f"must be an encoder of texts that torch computes, such as minilm, st:NAME or hf:NAME; got {uri}.",
+            parameter="model",
+        )
+    tokens, _ = adapter.pieces(adapter.prepare(_TEXTS[0]))[0]
+    made = onnx.load_from_string(adapter.compute.to_onnx(adapter.arrays([tokens, tokens], adapter.shape_of(tokens))))
+    made.metadata_props.add(key="dppl", value=json.dumps(adapter.stated()))
+    content: bytes = made.SerializeToString(deterministic=True)
+    expected = FixedShapeEncoder(adapter, uri, trial=False).encode(_TEXTS)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "encoder.onnx"
+        path.write_bytes(content)
+        read = load_encoder(f"onnx:{path}", device="cpu").encode(_TEXTS)
+    if not np.abs(read - expected).max() <= _ROUNDING * np.abs(expected).max():
+        raise InputError(
+            f"ONNX Runtime does not compute what {uri} does: embeddings of fixed texts differ by more than rounding. "
+            "An encoder with max_windows is exported without, and then is onnx:FILE?max_windows=N."
+        )
     return content
 
 

@@ -76,10 +76,10 @@ def load_network(uri: str, *, device: Device = "auto") -> Network:
     """Load a public network from this machine; nothing is downloaded. ``python:`` runs the code that it names."""
     _validate.one_of(get_args(Device), device=device)
     forms = "timm:NAME[@CHECKPOINT] or python:MODULE:FUNCTION@WEIGHTS, with options as ?size=224"
-    scheme, source = parse(str(uri), ("timm", "python"), forms, "network")
+    source = parse(str(uri), ("timm", "python"), forms, "network")
     torch = optional("torch", "torch", "torch")
-    model = (timm if scheme == "timm" else python).build(source)
-    head = _without_classifier(torch, model.module) if scheme == "timm" else head_of(model.module)
+    model = (timm if source.scheme == "timm" else python).build(source)
+    head = _without_classifier(torch, model.module) if source.scheme == "timm" else head_of(model.module)
     module = model.module.float().eval().requires_grad_(False).to(device_of(torch, device))
     fingerprint = Fingerprint(
         uri=without_folders(uri),

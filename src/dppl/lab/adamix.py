@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from dppl._progress import steps
-from dppl.errors import InputError, ParameterError
-from dppl.estimators.parameters import Count, parameters
+from dppl.errors import InputError
+from dppl.estimators.parameters import ClosedUnit, Count, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.queries import NumberOfRecords, SoftmaxGradients
@@ -67,18 +67,12 @@ class AdaMix(GradientClassifier):
     .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
     """
 
-    clip_quantile: float = 0.9
+    clip_quantile: ClosedUnit = 0.9
     n_components: Count | Literal["all"] | None = None
     public_weight: float = field(default=10.0, init=False)  # how many records an example counts for
 
     starts_from_examples = True
     _NOISE_OF_LOGIT = 0.6
-
-    def check_parameters(self) -> None:
-        """Check parameters and budget against each other."""
-        super().check_parameters()
-        if not 0 <= self.clip_quantile <= 1:
-            raise ParameterError(f"clip_quantile must lie between 0 and 1; got {self.clip_quantile!r}.")
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare a gradient for each step, and the number of records; nothing for a budget of 0."""

@@ -122,18 +122,11 @@ class FilmEnsemble(NetworkClassifier):
         Parameters
         ----------
         X : array-like or tensor of shape (n_records, ...)
-            Private records of the task, as the module takes them. An empty task is one, too: skipping it would show
-            that it is empty.
-        y : array-like of shape (n_records,)
-            Private labels.
-        task_classes : array-like, default=None
-            Classes that the task may hold by public knowledge, never by its records; None is all. A class that no task
-            may hold is never predicted.
+            Private records of the task, as the module takes them; an empty task is one, too.
+        y, task_classes, partition
+            As in `ContinualPrototypes.partial_fit`.
         ledger : Ledger, default=None
             Account of the data set, charged before the first step. It cannot be charged with a `sampling_rate` below 1.
-        partition : str, default=None
-            Name of the task in the account: tasks of different names cost the maximum over them, see `Ledger.charge`,
-            and the costs of others add up. Tasks that may overlap have no name.
         progress : callable, default=None
             Called with the number of steps of the task that are done.
         """

@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import field
+from functools import partial
+from typing import Annotated, TypeAlias
 
 import numpy as np
 
+from dppl import _validate
 from dppl._progress import steps
-from dppl.errors import ParameterError
 from dppl.estimators.parameters import Positive, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
@@ -18,6 +20,8 @@ from dppl.prototypes.probe import GradientClassifier
 _LONGER_PERCENT = 1
 # No residual is longer than √2, so a higher bound would do nothing; a lower one would make outliers of all records.
 _BOUNDS = 1e-3, math.sqrt(2)
+_WITHIN = partial(_validate.numbers, "lie between 0.001 and sqrt(2)", lambda bound: _BOUNDS[0] <= bound <= _BOUNDS[1])
+Bound: TypeAlias = Annotated[float, _WITHIN]
 
 
 @parameters
@@ -56,15 +60,9 @@ class GlobalAdapt(GradientClassifier):
     .. [2] DPPL-v1 (arXiv:2406.08039), section 5 and appendix D.2: its full-batch form as comparison.
     """
 
-    upper_bound: float | None = None
+    upper_bound: Bound | None = None
     threshold: Positive = 1.0
     upper_bound_rate: float = field(default=0.1, init=False)  # η
-
-    def check_parameters(self) -> None:
-        """Check parameters and budget against each other."""
-        super().check_parameters()
-        if self.upper_bound is not None and not _BOUNDS[0] <= self.upper_bound <= _BOUNDS[1]:
-            raise ParameterError(f"upper_bound must lie between 0.001 and sqrt(2); got {self.upper_bound!r}.")
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare a gradient and a number of long ones for each step, and the number of records."""

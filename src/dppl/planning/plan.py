@@ -197,10 +197,6 @@ def plan_budget(
     n_holders : int, default=1
         Institutions that hold the records and answer with their own noise (`dppl.federation`); `n_records` is for all.
 
-    Returns
-    -------
-    BudgetPlan
-
     Raises
     ------
     ParameterError, BudgetError

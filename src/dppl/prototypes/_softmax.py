@@ -7,17 +7,21 @@ were chosen on embeddings of three public data sets, over budgets of mu from 0.0
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.estimators.parameters import ROTATION
+from dppl.estimators import Classifier
+from dppl.estimators.model_file import check_tensor
+from dppl.estimators.parameters import ROTATION, parameters
+from dppl.estimators.plan import Setting
 from dppl.kernel import Measure
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.lattice import rotate
 from dppl.kernel.reading import Codes
+from dppl.prototypes._shared import unit_directions
 
 Float = NDArray[np.float64]
 
@@ -110,6 +114,38 @@ class Frame:
         """Return the map to integer rows, which subtracts a `center` that is along the axes."""
         given = None if center is None else self.axes @ center
         return Lattice(len(self.axes), center=given, rotation=self.rotation)
+
+
+@parameters
+class CentredClassifier(Classifier):
+    """A linear classifier of unit rows minus a released mean, fitted along public axes.
+
+    Attributes
+    ----------
+    prototypes_ : ndarray of shape (n_classes, n_features), float32
+        Representatives of the classes among unit rows, for reports: the mean, moved along the weights of the class.
+    lattice_ : Lattice
+        The map from embeddings to centred unit rows; its `center` is the released mean.
+    """
+
+    prototypes_: NDArray[np.float32] = field(init=False)
+    public_rows = "optional"
+    whole_persons = True
+
+    def prepare(self, setting: Setting) -> Frame:
+        """Fit the axes on public rows."""
+        return Frame.of(setting.public.rows, setting.n_features)
+
+    def _set_model(self, coef: Float, center: Float, intercept: Float, shares: Float | None = None) -> None:
+        self.coef_, self.intercept_, self.shares_ = coef, intercept, shares
+        self.lattice_ = Lattice(len(center), center=center)
+        away = math.sqrt(max(0.0, 1 - float(center @ center)))
+        self.prototypes_ = unit_directions(center + away * unit_directions(coef))
+
+    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+        super()._restore(tensors, parameters)
+        center = check_tensor(tensors, "center", (self.n_features_in_,), np.float64)
+        self._set_model(self.coef_, center, self.intercept_, self.shares_)
 
 
 def measured_size(measure: Measure, n_classes: int) -> float:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import ParameterError
-from dppl.estimators import Classifier
-from dppl.estimators.model_file import check_tensor
-from dppl.estimators.parameters import parameters
+from dppl.estimators.parameters import Count, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.lattice import Lattice
 from dppl.kernel.queries import LabelCounts, LabelGradients, LabelShortfalls, NumberOfRecords, WeightedSum
 from dppl.kernel.reading import SeveralLabels, Unusable
-from dppl.prototypes._shared import unit_directions
-from dppl.prototypes._softmax import SIZE_PERCENT, STEPS, Ascent, ClassSizes, Frame, measured_size, shrunken_mean
+from dppl.prototypes._softmax import (
+    SIZE_PERCENT,
+    STEPS,
+    Ascent,
+    CentredClassifier,
+    ClassSizes,
+    measured_size,
+    shrunken_mean,
+)
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
@@ -45,7 +46,7 @@ _SHARPNESS, _AT_THRESHOLD = 1.5, 0.25
 
 
 @parameters
-class MultiLabelPrototypes(Classifier):
+class MultiLabelPrototypes(CentredClassifier):
     r"""Logistic regression of several labels a record, by noisy gradients on centred features.
 
     Released are, in this order, the number of records, the number of records with each label, the sum of rows, sixteen
@@ -69,10 +70,6 @@ class MultiLabelPrototypes(Classifier):
         Weights for centred unit rows. Safe to publish.
     intercept_ : ndarray of shape (n_classes,), float64
         Added to the scores, so that 0 is the threshold of each label. Safe to publish.
-    prototypes_ : ndarray of shape (n_classes, n_features), float32
-        Representatives of the labels among unit rows, for reports: the mean, moved along the weights of the label.
-    lattice_ : Lattice
-        The map from embeddings to centred unit rows; its `center` is the released mean.
 
     Notes
     -----
@@ -109,17 +106,13 @@ class MultiLabelPrototypes(Classifier):
     True
     """
 
-    max_labels: int = 5
+    max_labels: Count = 5
     separator: str | None = None
-    prototypes_: NDArray[np.float32] = field(init=False)
-    public_rows = "optional"
-    whole_persons = True
     several_labels = True
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        _validate.positive_integer(max_labels=self.max_labels)
         if self.separator is not None:
             if not isinstance(self.separator, str) or not self.separator:
                 raise ParameterError(f"must be a text, or None; got {self.separator!r}.", parameter="separator")
@@ -128,10 +121,6 @@ class MultiLabelPrototypes(Classifier):
                 raise ParameterError(
                     "must name classes without the separator and without spaces around them.", parameter="classes"
                 )
-
-    def prepare(self, setting: Setting) -> Frame:
-        """Fit the axes on public rows."""
-        return Frame.of(setting.public.rows, setting.n_features)
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare the twenty-three statistics."""
@@ -189,20 +178,9 @@ class MultiLabelPrototypes(Classifier):
         min_similarity: float | None = None,
         unusable: Unusable = "error",
     ) -> NDArray[np.int64]:
-        """Predict the labels of each row, whose scores are above 0.
+        """Return 1 for each label that a row has, whose score is above 0, and else 0, of shape (n, n_classes).
 
-        Parameters
-        ----------
-        X : array-like, torch tensor or table of shape (n, n_features), or table in parts
-        min_confidence, min_similarity : None
-            They are for one label a record; here each label has its own threshold.
-        unusable : {"error", "empty"}, default="error"
-            As in `decision_function`; such a row has no labels then.
-
-        Returns
-        -------
-        ndarray of shape (n, n_classes)
-            1 for each label that a row has and else 0, with columns in the order of `classes_`.
+        `min_confidence` and `min_similarity` are for one label a record; here each label has its own threshold.
         """
         for name, least in (("min_confidence", min_confidence), ("min_similarity", min_similarity)):
             if least is not None:
@@ -223,14 +201,7 @@ class MultiLabelPrototypes(Classifier):
         return [None if np.isnan(row[0]) else [names[code] for code in np.flatnonzero(row > 0)] for row in scores]
 
     def decision_function(self, X: Any, *, unusable: Unusable = "error") -> Float:
-        """Return the score of each label for each row, of shape (n, n_classes), with 0 as the threshold.
-
-        Parameters
-        ----------
-        X : array-like, torch tensor or table of shape (n, n_features)
-        unusable : {"error", "empty"}, default="error"
-            What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them NaN.
-        """
+        """Return the score of each label for each row, of shape (n, n_classes), with 0 as the threshold."""
         return np.asarray(self._scores(X, unusable))
 
     def predict_proba(self, X: Any, *, unusable: Unusable = "error") -> Float:  # type: ignore[override]
@@ -238,41 +209,16 @@ class MultiLabelPrototypes(Classifier):
 
         It is the logistic function of a multiple of the score, 1/4 where that is 0; so `predict` predicts labels that
         are likelier than 1/4. The multiple was measured on public sets: check it before costs are based on it.
-
-        Parameters
-        ----------
-        X : array-like, torch tensor or table of shape (n, n_features), or table in parts
-        unusable : {"error", "empty"}, default="error"
-            As in `decision_function`.
         """
         from scipy.special import expit, logit  # here, as below, because it is slow to import
 
         return np.asarray(expit(_SHARPNESS * self._scores(X, unusable) + logit(_AT_THRESHOLD)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows of which all labels are right, as scikit-learn has it (subset accuracy).
-
-        Parameters
-        ----------
-        X : array-like, torch tensor or table of shape (n, n_features)
-        y : array-like
-            True labels, as `fit` takes them; those outside `classes_` count for nothing.
-        sample_weight : array-like of shape (n,), default=None
-        """
+        """Return the share of rows of which all labels in the class list are right (subset accuracy)."""
         predicted, several = self._scores(X) > 0, SeveralLabels(self.separator)
         truth, _ = several.read(several.checked(y, predicted), self.classes_)
         return float(np.average((predicted == truth).all(axis=1), weights=sample_weight))
-
-    def _set_model(self, coef: Float, center: Float, intercept: Float) -> None:
-        self.coef_, self.intercept_ = coef, intercept
-        self.lattice_ = Lattice(len(center), center=center)
-        away = math.sqrt(max(0.0, 1 - float(center @ center)))
-        self.prototypes_ = unit_directions(center + away * unit_directions(coef))
-
-    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
-        super()._restore(tensors, parameters)
-        center = check_tensor(tensors, "center", (self.n_features_in_,), np.float64)
-        self._set_model(self.coef_, center, self.intercept_)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -11,22 +10,20 @@ from numpy.typing import NDArray
 
 from dppl._progress import steps
 from dppl.errors import BudgetError
-from dppl.estimators import Classifier
-from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.model_file import Misfit
 from dppl.estimators.parameters import PersonsParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement, queries
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.queries import ClassCounts, Hits, NumberOfRecords, Shortfalls, SoftmaxGradients, WeightedSum
-from dppl.prototypes._shared import unit_directions
 from dppl.prototypes._softmax import (
     CLIP,
     SIZE_PERCENT,
     STEPS,
     Ascent,
+    CentredClassifier,
     ClassSizes,
     ExampleClassifier,
-    Frame,
     GuidedAscent,
     intercepts,
     measured_size,
@@ -37,7 +34,7 @@ Float = NDArray[np.float64]
 
 
 @parameters
-class SoftmaxPrototypes(PersonsParameter, Classifier):
+class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
     r"""Softmax regression by noisy gradients on centred features, without hyper-parameters.
 
     Released are, in this order, the number of records, the class counts, a weighted sum of rows, sixteen sums of
@@ -59,10 +56,6 @@ class SoftmaxPrototypes(PersonsParameter, Classifier):
         Added to the scores, so that classes which weigh alike are predicted equally often. Safe to publish.
     shares_ : ndarray of shape (n_classes,), float64, or None
         Shares of the classes among the records, from the noisy counts; None for ``GaussianDP(0)``. Safe to publish.
-    prototypes_ : ndarray of shape (n_classes, n_features), float32
-        Representatives of the classes among unit rows, for reports: the mean, moved along the weights of the class.
-    lattice_ : Lattice
-        The map from embeddings to centred unit rows; its `center` is the released mean.
     examples_ : ExamplesKept or None
         How many public examples of each class the fit started from, and their texts where they are kept.
 
@@ -100,14 +93,7 @@ class SoftmaxPrototypes(PersonsParameter, Classifier):
     True
     """
 
-    prototypes_: NDArray[np.float32] = field(init=False)
-    public_rows = "optional"
     starts_from_examples = True
-    whole_persons = True
-
-    def prepare(self, setting: Setting) -> Frame:
-        """Fit the axes on public rows."""
-        return Frame.of(setting.public.rows, setting.n_features)
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare the twenty statistics, and with examples the number of records that these classify rightly."""
@@ -175,22 +161,14 @@ class SoftmaxPrototypes(PersonsParameter, Classifier):
         features = lattice.features(examples.rows) @ setting.prepared.basis
         return ExampleClassifier.fit(features, examples.codes, setting.n_classes)
 
-    def _set_model(self, coef: Float, center: Float, intercept: Float, shares: Float | None = None) -> None:
-        self.coef_, self.intercept_, self.shares_ = coef, intercept, shares
-        self.lattice_ = Lattice(len(center), center=center)
-        away = math.sqrt(max(0.0, 1 - float(center @ center)))
-        self.prototypes_ = unit_directions(center + away * unit_directions(coef))
-
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
         shares = {"shares": (np.float64, (len(self.classes_),))} if self.guarantee_.releases else {}
         return {**super()._shapes(), **shares}
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
-        center = check_tensor(tensors, "center", (self.n_features_in_,), np.float64)
         if self.shares_ is not None and not ((self.shares_ > 0).all() and math.isclose(self.shares_.sum(), 1)):
             raise Misfit("its shares of the classes are none")
-        self._set_model(self.coef_, center, self.intercept_, self.shares_)
 
     def _class_scores(self, features: NDArray[np.float32]) -> Float:
         return np.asarray(features @ self.coef_.T + self.intercept_, np.float64)

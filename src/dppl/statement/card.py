@@ -14,8 +14,7 @@ from dppl.evaluation import Evaluation
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import USUAL_DELTA
 from dppl.statement import words
-from dppl.statement.data import content, task_of, uri_of
-from dppl.statement.evaluation import is_private, of_model
+from dppl.statement.data import content, is_private, of_model, task_of, uri_of
 
 __all__ = ["model_card"]
 
@@ -60,6 +59,7 @@ def model_card(
             raise InputError("a card may be published, so it takes a private evaluation; exact numbers are for a page.")
         evaluated = of_model(results, description["classes"], sha256 or "")
     said, uri = content(description, sha256=sha256 or "not computed"), uri_of(description["encoder"])
+    # Names and descriptions come from a file and are cut where lists are long.
     texts = zip(said["model"]["classes"], said["model"]["descriptions"] or (), strict=False)
     return rendered(
         "card.md",

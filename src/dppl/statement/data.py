@@ -19,6 +19,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators.model_file import describe as describe_model
 from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.registry import BY_METHOD, BY_NAME
+from dppl.evaluation import Estimate, Evaluation
 from dppl.finetune.model_file import describe as describe_finetuned
 from dppl.finetune.model_file import is_finetuned
 from dppl.kernel.privacy import Guarantee
@@ -31,6 +32,7 @@ FORMAT = 1
 _EVENLY = [place / 50 for place in range(1, 50)]
 _RARELY = [10 ** (place / 5) for place in range(-20, -8)]
 _LETTERS = 300  # of a parameter
+_SAME = "evaluate this model: dppl evaluate MODEL DATA --private ... --out FILE."
 _WRITES = "`dppl evaluate MODEL DATA --private ... --out FILE`"
 _MEASURED = ("n", "n_unknown_labels", "n_unusable", "accuracy", "balanced_accuracy", "minority_accuracy", "chance")
 # By task: title, what is classified, and schemes of encoders; of others only whoever has them knows what they take.
@@ -83,6 +85,7 @@ def content(
         [place + 1 for place in several] for several in description.get("public_indices") or ()
     ]
     title, item, _ = _TASKS[task_of(description)]
+    # Every number is computed from the releases here; a file could state any.
     return {
         "format": FORMAT,
         "title": title,
@@ -140,6 +143,7 @@ def content(
 
 def _does(description: Mapping[str, Any], item: str) -> str:
     """Say in a few sentences what the model does, and how."""
+    # A method that came with its own module has no label, and is called by its class.
     entry = BY_NAME.get(description["estimator"])
     method = description["estimator"] if entry is None or entry.label is None else entry.label
     named = description["encoder"]
@@ -238,6 +242,7 @@ def task_of(description: Mapping[str, Any]) -> str:
 
 def account_of(books: Iterable[Mapping[str, Any]], entry: str | None, sha256: str) -> dict[str, Any]:
     """Return the account that holds the charge `entry`, or without one the hash of the file; nothing of others."""
+    # The charge that the model names, or the first with its hash; the rest of that account goes on the page with it.
     for book in books:
         for release in book["releases"]:
             # Two ledgers may number their charges alike, so the page says when the hash is of another file.
@@ -279,6 +284,7 @@ def read_evaluation(path: Path) -> dict[str, Any]:
 
 def evaluation_of(content: Mapping[str, Any], classes: Sequence[Any]) -> dict[str, Any]:
     """Return accuracies by class and confusions from an evaluation of a model with `classes`."""
+    # The file may be of any origin; whatever does not look like an evaluation ends in one error.
     try:
         numbers = {name: None if content[name] is None else content[name] + 0 for name in _MEASURED}
         sizes = {str(one["class"]): one["n"] + 0 for one in content["per_class"]}
@@ -307,3 +313,35 @@ def evaluation_of(content: Mapping[str, Any], classes: Sequence[Any]) -> dict[st
         for name, n in sizes.items()
     ]
     return {**numbers, "per_class": per_class, "confusions": confusions}
+
+
+def is_private(results: Mapping[str, Any] | Evaluation) -> bool:
+    """Return whether results are a private evaluation, which has a guarantee, and not exact numbers."""
+    return isinstance(results, Evaluation) or (isinstance(results, Mapping) and "guarantee" in results)
+
+
+def of_model(content: Mapping[str, Any] | Evaluation, classes: Sequence[Any], sha256: str) -> dict[str, Any]:
+    """Return what a page says of a private evaluation, which must be of a model with these classes."""
+    try:
+        evaluation = content if isinstance(content, Evaluation) else Evaluation.from_dict(dict(content))
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"the evaluation lacks a field, or a field has another form; {_SAME}") from None
+    if list(map(str, evaluation.classes)) != list(map(str, classes)):
+        raise InputError(f"the evaluation is of a model with other classes; {_SAME}")
+    return {
+        "confidence": evaluation.confidence,
+        "counted": evaluation.counted,
+        "fit_for_release": evaluation.guarantee.fit_for_release,
+        # Of a table of predictions nobody knows which file made it.
+        "same_file": None if evaluation.model_sha256 is None else evaluation.model_sha256 == sha256,
+        "facts": [list(row) for row in evaluation.facts()],
+        "per_class": [
+            {"class": str(one.label), "n": str(one.n), "recall": _shown(one.recall), "precision": _shown(one.precision)}
+            for one in evaluation.per_class
+        ],
+        "guarantee": [list(row) for row in evaluation.promise()],
+    }
+
+
+def _shown(estimate: Estimate | None) -> dict[str, Any] | None:
+    return None if estimate is None else {**estimate.to_dict(), "text": str(estimate)}

@@ -37,6 +37,7 @@ def summary(form: str, template: str | None, **values: Any) -> str:
 
 @cache
 def _environment() -> Environment:
+    # A name that a template misspells must fail, and foreign text in a page must not become markup.
     environment = Environment(
         loader=PackageLoader("dppl.statement"),
         autoescape=select_autoescape(["html"]),

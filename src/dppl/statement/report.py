@@ -14,8 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dppl.errors import InputError, ParameterError
 from dppl.io import Source, open_source
 from dppl.io.sources import holds_embeddings
-from dppl.statement.data import FORMAT, account_of, content, describe, evaluation_of, file_of, read_evaluation
-from dppl.statement.evaluation import is_private, of_model
+from dppl.statement.data import (
+    FORMAT,
+    account_of,
+    content,
+    describe,
+    evaluation_of,
+    file_of,
+    is_private,
+    of_model,
+    read_evaluation,
+)
 from dppl.statement.pictures import gallery_of, selected_items
 
 if TYPE_CHECKING:
@@ -139,10 +148,6 @@ def make_report(
         Who made the model, for the reader.
     purpose : str, default=None
         What the model is for, in the words of whoever is responsible; public.
-
-    Returns
-    -------
-    Report
 
     Raises
     ------

@@ -126,7 +126,9 @@ def verify(model: Reported | str | os.PathLike[str], *, ledger: Ledger | None = 
     with file_of(model) as path:
         try:
             if is_finetuned(path):
-                stated, promises, believed = _of_network(path)
+                fields, guarantee = planned(path)
+                stated, promises = fields["guarantee"], [guarantee] * 3
+                believed = ["the number of trained weights, of which it holds so many"]
             else:
                 stated, promises, believed = _of_estimator(path)
             checks = list(_compared(stated, *promises[:2]))
@@ -161,19 +163,16 @@ def _of_estimator(path: Path) -> _Promises:
     n_tasks = int(tensors["n_tasks"][0]) if "n_tasks" in tensors else 1
     try:
         of_one = [_promised(fields, estimator, variant) for variant in (0, 1)]
-        promises = of_one if n_tasks == 1 else [_of_tasks(estimator, one, n_tasks) for one in of_one]
+        promises = of_one
+        if n_tasks > 1:  # of a stream, whose tasks may add up
+            stream: Any = estimator
+            promises = [replace(stream._of_tasks(one, n_tasks), n_models=n_tasks) for one in of_one]
     except DpplError as error:
         raise _CannotCompute(f"no fit of its parameters is possible: {error}") from None
     believed = [f"that it protects {stated['unit']}"]
     if promises[0].releases != promises[1].releases:
         believed.append("numbers that follow from public rows, which are not in the file")
     return stated, [*promises, of_one[0]], believed
-
-
-def _of_network(path: Path) -> _Promises:
-    """Return the same of a network whose weights were trained."""
-    fields, guarantee = planned(path)
-    return fields["guarantee"], [guarantee] * 3, ["the number of trained weights, of which it holds so many"]
 
 
 def _promised(fields: Mapping[str, Any], estimator: EmbeddingClassifier, variant: int) -> Guarantee:
@@ -183,6 +182,7 @@ def _promised(fields: Mapping[str, Any], estimator: EmbeddingClassifier, variant
     def stand_in(n: int) -> NDArray[np.float64]:
         return np.asarray(np.cos((variant + 1) * np.arange(n * width, dtype=np.float64)).reshape(n, width))
 
+    # Public rows are not in a file. Whatever differs between two stand-ins follows from them and is not compared.
     rows = examples = None
     if estimator.public_rows == "required" or _PUBLIC_ROWS in stated["public_inputs"]:
         rows = stand_in(max(_ROWS, getattr(estimator, "n_prototypes", 1)))
@@ -198,11 +198,6 @@ def _promised(fields: Mapping[str, Any], estimator: EmbeddingClassifier, variant
     return of_holders(promised, tuple(stated["holders"])) if stated.get("holders") else promised
 
 
-def _of_tasks(estimator: Any, of_one: Guarantee, n_tasks: int) -> Guarantee:
-    of_all: Guarantee = estimator._of_tasks(of_one, n_tasks)
-    return replace(of_all, n_models=n_tasks)
-
-
 def _compared(stated: Mapping[str, Any], promised: Guarantee, other: Guarantee) -> Iterator[Check]:
     """Compare a statement with what is promised, except for what differs with other public rows."""
     n_stated, n_promised = len(stated["releases"]), len(promised.releases)
@@ -212,6 +207,7 @@ def _compared(stated: Mapping[str, Any], promised: Guarantee, other: Guarantee) 
         free = {name for name in here if here[name] != there.get(name)}
         kept = [{name: facts[name] for name in facts if name not in free} for facts in (said, here)]
         yield _check(one.statistic, *kept)
+    # Files of single models need not state their number.
     whom: dict[str, Any] = {name: getattr(promised, name) for name in ("unit", "adjacency", "exact", "n_models")}
     whom["neighbours"] = promised.to_dict()["neighbours"]
     differ = _check("whom it protects", {name: stated.get(name, 1) for name in whom}, whom)
@@ -221,6 +217,7 @@ def _compared(stated: Mapping[str, Any], promised: Guarantee, other: Guarantee) 
     fits = not _different(says := {"notion": stated["notion"], **stated["budget"]}, budget)
     fits = fits and promised.stays_within_budget()
     yield Check("all of them, within the budget", f"{_text(says)}: {total}", f"{_text(budget)}: {total}", fits)
+    # A statement may exclude more than it has to, and never less.
     lists = ("public_inputs", "assumptions", "not_covered")
     missing = [text for name in lists for text in getattr(promised, name) if text not in stated[name]]
     what = "public inputs, assumptions, and what it does not cover"
@@ -229,6 +226,7 @@ def _compared(stated: Mapping[str, Any], promised: Guarantee, other: Guarantee) 
 
 def _charges(stated: Mapping[str, Any], of_one: Guarantee, ledger: Ledger, digest: str) -> Iterator[Check]:
     """Compare the charges of a model with what each should have cost, and the last one with the file."""
+    # Charges that the file names, and those that name the file: each must be there and have the right cost.
     names = [name for name in (stated["ledger_entry"] or "").split("; ") if name]
     paid = {f"{ledger.dataset}, release {one['number']}": one for one in ledger.releases()}
     mine = [name for name, one in paid.items() if name in names or one["model_sha256"] == digest]
@@ -250,28 +248,22 @@ def _charges(stated: Mapping[str, Any], of_one: Guarantee, ledger: Ledger, diges
 
 def _whole(path: Path) -> Check:
     """Read the whole file: whether its tensors, parameters and statement fit together, and it holds nothing else."""
-    what, says = "tensors and parameters", "they fit together, and nothing else is there"
+    what, says, more = "tensors and parameters", "they fit together, and nothing else is there", ""
     try:
         describe(path)
-        more = _more_than_a_model(path)
+        key = FINETUNED if is_finetuned(path) else KEY
+        fields, tensors = _tensorfile.read(path, key)
+        if _tensorfile.to_bytes(key, fields, tensors) != path.read_bytes():
+            more = "there are bytes that no reader looks at"
+        elif key == KEY:
+            # What the model would write itself has all that it needs; anything beyond could be records.
+            with file_of(load(path)) as again:
+                own, known = _tensorfile.read(again, key)
+            beyond = [*_beyond(fields, own), *sorted({*tensors} - {*known})]
+            more = "; ".join(f"{name} is no part of a model" for name in beyond)
     except (ModelFileError, UnicodeError) as error:  # the latter of texts that no file can hold
         more = str(error)
     return Check(what, more or says, says, not more)
-
-
-def _more_than_a_model(path: Path) -> str:
-    """Say what a file holds that no model has, such as records; "" if there is nothing."""
-    key = FINETUNED if is_finetuned(path) else KEY
-    fields, tensors = _tensorfile.read(path, key)
-    if _tensorfile.to_bytes(key, fields, tensors) != path.read_bytes():
-        return "there are bytes that no reader looks at"
-    if key == FINETUNED:  # reading it saw to the rest
-        return ""
-    with file_of(load(path)) as again:
-        own, known = _tensorfile.read(again, key)
-    return "; ".join(
-        f"{name} is no part of a model" for name in [*_beyond(fields, own), *sorted({*tensors} - {*known})]
-    )
 
 
 def _beyond(fields: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from itertools import groupby
 from typing import Any
 
-from dppl import _html
 from dppl.kernel.privacy.budgets import USUAL_DELTA, GaussianDP, as_typed, rounded_up, worth_showing
 from dppl.kernel.privacy.guarantee import NEIGHBOURS, PERSON, RECORD, Guarantee, Release
 
@@ -33,6 +33,7 @@ def summary(guarantee: Guarantee, delta: float | None = None) -> str:
 
 def statement(guarantee: Guarantee) -> str:
     """Return everything as one text."""
+    # Equal releases that follow each other, such as the steps of a descent, are one entry with their number.
     released = "; ".join(_release(release, times) for release, times in in_a_row(guarantee.releases))
     rest = (f"{heading}: {'; '.join(items)}." for heading, items in details(guarantee))
     return " ".join([summary(guarantee), *([f"Released: {released}."] if released else []), *rest])
@@ -72,6 +73,7 @@ def table(guarantee: Guarantee, delta: float | None = None) -> list[tuple[str, s
 def details(guarantee: Guarantee) -> list[tuple[str, tuple[str, ...]]]:
     """Return what the guarantee rests on and does not cover, as headings with items."""
     made = ", ".join(f"{name} {version}" for name, version in sorted(guarantee.software.items()))
+    # Headings without items say nothing and are skipped at the end.
     details = [
         ("Protected", (protected(guarantee),)),
         ("Neighbours", (f"{guarantee.neighbours or NEIGHBOURS[guarantee.adjacency]} ({guarantee.adjacency})",)),
@@ -126,6 +128,7 @@ def _warnings(guarantee: Guarantee) -> list[str]:
 def _views(guarantee: Guarantee, delta: float) -> str:
     """Return the loss as epsilon and as mu, such as "epsilon = 1 at delta = 1e-6 (mu = 0.2368)"."""
     epsilon = f"epsilon = {rounded_up(guarantee.epsilon(delta), 4)} at delta = {rounded_up(delta)}"
+    # Pure DP holds at delta = 0, so it comes before the epsilon that a delta buys.
     pure = guarantee.pure_epsilon
     first, *rest = [epsilon] if pure is None else [f"epsilon = {rounded_up(pure, 4)}, pure DP", epsilon]
     if guarantee.mu is not None:
@@ -138,6 +141,7 @@ def _headline(guarantee: Guarantee, delta: float) -> str:
         return NOTHING_RELEASED
     added = guarantee.adjacency == "add-remove"
     which = f"whether {guarantee.unit} was in" if added else f"which of two choices for {guarantee.unit} was in"
+    # An evaluation releases no model, and a stream one after each task.
     n, data = guarantee.n_models, "training data" if guarantee.n_models else "test data"
     released = {0: "what was released", 1: "the released model"}.get(n, f"the models released after each of {n} tasks")
     return (
@@ -172,7 +176,7 @@ def _release(release: Release, times: int) -> str:
 
 def as_html(guarantee: Guarantee) -> str:
     """Return what a notebook shows of a guarantee."""
-    return _html.summary(summary(guarantee), table(guarantee))
+    return _page(summary(guarantee), table(guarantee))
 
 
 def account_as_html(book: Mapping[str, Any]) -> str:
@@ -189,7 +193,14 @@ def account_as_html(book: Mapping[str, Any]) -> str:
         rows.append((f"release {release['number']}", ", ".join(texts)))
     whose = ", for persons" * (book["unit"] == "person")
     heading = f"Ledger of {book['dataset']}: {book['adjacency']}{whose}, accounting {book['accounting']}"
-    return _html.summary(heading, rows)
+    return _page(heading, rows)
+
+
+def _page(text: str, rows: Iterable[tuple[str, str]]) -> str:
+    """Return a paragraph and a table of names and values as HTML; texts are shown as they are."""
+    left = ' style="text-align: left"'
+    cells = "".join(f"<tr><th{left}>{escape(name)}</th><td{left}>{escape(value)}</td></tr>" for name, value in rows)
+    return f"<p>{escape(text)}</p><table>{cells}</table>"
 
 
 def listed(names: Sequence[Any], most: int) -> str:

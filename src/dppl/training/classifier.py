@@ -18,6 +18,7 @@ from dppl.encoders.load import Device, Precision, refuse_code
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.as_scikit import check_fitted
+from dppl.estimators.base import forget
 from dppl.estimators.parameters import parameters
 from dppl.estimators.public_data import PublicData, refuse_private_as_public
 from dppl.estimators.registry import Method, estimator_of
@@ -25,7 +26,7 @@ from dppl.estimators.released import ReleasedClassifier, refuse_unusable
 from dppl.io import EmbeddingTable
 from dppl.io.pipeline import embed_windows
 from dppl.kernel.persons import ids_of_fit
-from dppl.kernel.privacy import Budget, Guarantee
+from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.reading import UNUSABLE, UnknownLabels, Unusable, as_labels
 from dppl.training import workflow
@@ -67,8 +68,6 @@ class PrivateClassifier(ReleasedClassifier):
         URI for `dppl.encoders.load_encoder`, such as ``"minilm"``, or an encoder.
     budget : GaussianDP, ZCDP, ApproxDP or PureDP, default=None
         What the whole fit may spend.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of classes.
     descriptions : {"auto", "names"}, mapping, Path or None, default="auto"
         Public descriptions of the classes, from which ``method`` ``"auto"`` and ``"softmax"`` start. ``"names"`` takes
         what the classes are called; a mapping leads from classes to a text or several; a Path names what `dppl train
@@ -86,9 +85,6 @@ class PrivateClassifier(ReleasedClassifier):
     unknown_labels : {"error", "ignore", "strict"}, default="error"
         What a label outside `classes` does, as in `SoftmaxPrototypes`. Labels, and with ``"strict"`` items, are checked
         before anything is embedded.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -153,10 +149,6 @@ class PrivateClassifier(ReleasedClassifier):
         groups, ledger, partition
             As in `SoftmaxPrototypes.fit`; an item that cannot be used is such a row.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ParameterError, BudgetError, BudgetExceeded, InputError, UnknownLabelError
@@ -173,8 +165,7 @@ class PrivateClassifier(ReleasedClassifier):
             raise ParameterError(f"must not hold {' or '.join(own)}; give them by themselves.", parameter="options")
         model = estimator_of(self.method, checked_budget(self.budget), self.classes, **own, **options)
         model.check_parameters()  # before hours of embedding
-        if hasattr(self, "model_"):  # a fit that fails leaves an unfitted classifier
-            del self.model_
+        forget(self)  # a fit that fails leaves an unfitted classifier
         automatic = isinstance(self.descriptions, str) and self.descriptions == "auto"
         examples = None if automatic else described(self.descriptions, model)
         encoder = self._loaded()
@@ -202,8 +193,7 @@ class PrivateClassifier(ReleasedClassifier):
         if not workflow.settle(model, encoder.dimension, data, groups is not None, ledger, partition):
             X, labels, groups = [], labels[:0], None if groups is None else groups[:0]
         rows = embed_items(encoder, X, "X", rows=workflow.ROWS)
-        self.model_ = model.fit(rows, labels, groups=groups, ledger=ledger, partition=partition)
-        return self
+        return self._with(model.fit(rows, labels, groups=groups, ledger=ledger, partition=partition))
 
     def unusable(self, X: Any) -> list[tuple[int, str]]:
         """Return position and reason of each item that a fit cannot use. For the owner of private items only.
@@ -239,29 +229,13 @@ class PrivateClassifier(ReleasedClassifier):
             If the model names no encoder, or `encoder` is another one.
         """
         model = load(path)
-        loaded = cls(encoder_of_model(model, encoder), model.budget, model.classes_)
-        loaded.model_ = model
-        return loaded
+        return cls(encoder_of_model(model, encoder), model.budget, model.classes_)._with(model)
 
-    @property
-    def classes_(self) -> NDArray[Any]:  # type: ignore[override]
-        """The sorted class list."""
-        return self.model_.classes_
-
-    @property
-    def guarantee_(self) -> Guarantee:  # type: ignore[override]
-        """What is promised."""
-        return self.model_.guarantee_
-
-    @property
-    def shares_(self) -> NDArray[np.float64] | None:  # type: ignore[override]
-        """Shares of the classes in the data of the fit, where the method released counts of them."""
-        return self.model_.shares_
-
-    @property
-    def has_similarity(self) -> bool:  # type: ignore[override]
-        """Whether `similarity` is defined."""
-        return self.model_.has_similarity
+    def _with(self, model: EmbeddingClassifier) -> Self:
+        """Set what the fitted estimator says of itself."""
+        self.model_, self.classes_, self.guarantee_ = model, model.classes_, model.guarantee_
+        self.shares_, self.has_similarity = model.shares_, model.has_similarity
+        return self
 
     def _sharpness(self) -> float:
         return self.model_._sharpness()

@@ -3,14 +3,14 @@
 import pytest
 
 from dppl.encoders import PRESETS, list_encoders, load_encoder
-from dppl.encoders.load import _LOADERS
+from dppl.encoders.load import _MODULES
 from dppl.errors import DpplError
 
 
 def test_all_presets_and_schemes_are_listed():
     names = [entry.name for entry in list_encoders()]
     assert set(PRESETS) < set(names)
-    assert {name.partition(":")[0] for name in names} - set(PRESETS) == set(_LOADERS)
+    assert {name.partition(":")[0] for name in names} - set(PRESETS) == set(_MODULES)
 
 
 def test_every_encoder_is_shown_with_what_it_needs(cli):

@@ -326,7 +326,7 @@ class Naive(TextAdapter):
 
 
 def test_the_check_finds_a_naive_batch(bert, texts):
-    given = vars(hf.load(Source(str(bert)), "cpu", "auto"))
+    given = vars(hf.load(Source("hf", str(bert)), "cpu", "auto"))
     network = Naive(**{name: value for name, value in given.items() if name != "prepare"})
     encoder = FixedShapeEncoder(network, "naive", 4)
     assert not encoder.fingerprint.row_independent

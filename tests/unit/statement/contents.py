@@ -8,8 +8,7 @@ import numpy as np
 import dppl
 from dppl.evaluation import Estimate, Evaluation, OfClass, Together
 from dppl.statement import Report
-from dppl.statement.data import content, describe, evaluation_of
-from dppl.statement.evaluation import of_model
+from dppl.statement.data import content, describe, evaluation_of, of_model
 
 # German, Arabic, an emoji of several characters, markup of three kinds, and a long one.
 NAMES = [

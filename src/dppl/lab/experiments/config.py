@@ -76,7 +76,6 @@ class Experiment:
     name: str  # what its results file is called by default
     config: str  # path or name by which it was loaded, as given
     data: str | None  # folder that was given instead of the configuration's, as given
-    about: str
     datasets: dict[tuple[str, str], DatasetSpec]  # by name and encoder
     cells: list[Cell]  # one seed after the other, so that an interrupted run has compared all methods
 
@@ -99,7 +98,7 @@ def load_experiment(config: str, data: Path | None = None) -> Experiment:
     from dppl.lab.experiments.grid import grid  # here, because the names of cells need no pydantic
 
     try:
-        about, datasets, cells = grid(yaml.safe_load(file.read_text("utf-8")), data)
+        datasets, cells = grid(yaml.safe_load(file.read_text("utf-8")), data)
     except UnicodeDecodeError:
         raise InputError(f"{config} must be UTF-8 text.") from None
     except yaml.YAMLError as error:
@@ -107,4 +106,4 @@ def load_experiment(config: str, data: Path | None = None) -> Experiment:
     except (ParameterError, InputError) as error:
         raise type(error)(f"{config}: {error}") from None
     name = config if config in built_in else path.stem
-    return Experiment(name, config, None if data is None else str(data), about, datasets, cells)
+    return Experiment(name, config, None if data is None else str(data), datasets, cells)

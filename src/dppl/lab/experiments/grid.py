@@ -293,8 +293,8 @@ class _Choice(NamedTuple):
         return not from_names or (NAMES in data.spec.files and classes is None)
 
 
-def grid(content: Any, data: Path | None) -> tuple[str, dict[_Key, DatasetSpec], list[Cell]]:
-    """Return what a configuration says of itself, its data sets, and its cells."""
+def grid(content: Any, data: Path | None) -> tuple[dict[_Key, DatasetSpec], list[Cell]]:
+    """Return the data sets of a configuration, and its cells."""
     try:
         config = _Config.model_validate(content)
     except ValidationError as error:
@@ -329,7 +329,7 @@ def grid(content: Any, data: Path | None) -> tuple[str, dict[_Key, DatasetSpec],
     datasets = {key: one.spec for key, one in sources.items()}
     for spec in datasets.values():
         spec.check()
-    return config.about, datasets, list(cells.values())
+    return datasets, list(cells.values())
 
 
 def _first_of(error: ValidationError) -> str:
@@ -396,7 +396,7 @@ def _choices(config: _Config) -> Iterator[_Choice]:
 def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
     """Yield the cells of a method at one place of the grid: each budget, pool and way of tuning."""
     method, spec = ALL_METHODS[choice.name], data.spec
-    if method.needs_public(choice.parameters) and not data.pools:
+    if method.public_rows(choice.parameters) == "required" and not data.pools:
         raise ParameterError(
             f"{choice.where}: {choice.name} needs public rows, and data set {spec.name!r} names none; add public."
         )

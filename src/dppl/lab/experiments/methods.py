@@ -63,20 +63,16 @@ class Method:
             given = {"budget": budget, "classes": classes, "public": public, "random_state": random_state}
         return self._load()(**given, **self.fixed).set_params(**parameters)
 
-    def needs_public(self, parameters: Mapping[str, Any]) -> bool:
-        """Return whether a fit with these parameters is impossible without public rows."""
-        return self._public_rows(parameters) == "required"
-
     def uses_public(self, parameters: Mapping[str, Any]) -> bool:
         """Return whether a fit with these parameters reads public rows where there are some."""
-        role = self._public_rows(parameters)
+        role = self.public_rows(parameters)
         return role == "required" or (role == "optional" and self.public)
 
     def overlaps(self, parameters: Mapping[str, Any]) -> bool:
         """Return whether tasks of a stream may share records with these parameters, so that their costs add up."""
         return bool(parameters.get("tasks", getattr(self._load(), "tasks", "disjoint")) == "overlapping")
 
-    def _public_rows(self, parameters: Mapping[str, Any]) -> str:
+    def public_rows(self, parameters: Mapping[str, Any]) -> str:
         """Return what public rows are to a fit with these parameters."""
         if not self.private:
             return "unused"

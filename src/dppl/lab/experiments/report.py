@@ -4,9 +4,10 @@ Which figures appear depends on what the results hold: several pools, several en
 
 References
 ----------
-DPPL-v1: Wahdany, Jagielski, Dziedzic, Boenisch, arXiv:2406.08039, figures 2 to 6, 8 to 11, 13 to 18, 20 to 27, tables 1
+DPPL-v1: Wahdany, Jagielski, Dziedzic, Boenisch, arXiv:2406.08039, figures 2 to 6, 8 to 11, 14 to 18, 20 to 27, tables 1
 and 2.
 DPPL-AAAI: the same authors, AAAI 2025, figures 2 to 7.
+DP-CL: Tobaben, Klasson, Li, Solin, Honkela, arXiv:2411.04680v2, appendix D.
 """
 
 import shlex
@@ -14,19 +15,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dppl._files import write_atomically
 from dppl.errors import InputError
 from dppl.lab.experiments import figures
 from dppl.lab.experiments.comparisons import class_sizes, comparisons, over_budgets
-from dppl.lab.experiments.figures import Part, slug
+from dppl.lab.experiments.figures import Line, Part, Picture, deviations, draw, heat_maps, slug
 from dppl.lab.experiments.frame import BALANCED, Frame, by, default_settings, frame, panels
 from dppl.lab.experiments.methods import ALL_METHODS
-from dppl.lab.experiments.names import AT_DELTA, TUNED, place_of, series_name
+from dppl.lab.experiments.names import AT_DELTA, TUNED, pays_again, place_of, series_name
 from dppl.lab.experiments.results import DONE, PACKED, Result, read_results
-from dppl.lab.experiments.stream_report import stream_parts
-from dppl.lab.experiments.tables import metric_tables, sizes_and_times, table
+from dppl.lab.experiments.tables import costs, metric_tables, sizes_and_times, table, time
 
 _TITLE, _MARKDOWN = "Private classifiers compared", "report.md"
 _EXPERIMENTS = (
@@ -62,6 +66,14 @@ _MINORITY = (
     "Test accuracy on the smallest quarter of classes",
 )
 _METRICS = {BALANCED: _BALANCED, "minority_accuracy": _MINORITY}
+_OF_STREAMS = {
+    "average_accuracy": "Average accuracy after the last task",
+    "forgetting": "Average forgetting after the last task",
+    BALANCED: "Balanced test accuracy after the last task",
+    "minority_accuracy": "Test accuracy on the smallest quarter of classes after the last task",
+    "joint_accuracy": "Test accuracy of a model of all tasks at once, drawn with other noise",
+    "below_joint": "Test accuracy lost to a model of all tasks at once, drawn with other noise",
+}
 
 
 def write_report(path: Path, folder: Path) -> list[Path]:
@@ -82,7 +94,7 @@ def write_report(path: Path, folder: Path) -> list[Path]:
     parts = [
         *_head(path, folder, done, len(failed)),
         *_single_fits([result for result in done if "stream" not in result["cell"]]),
-        *stream_parts([result for result in done if "stream" in result["cell"]]),
+        *_streams([result for result in done if "stream" in result["cell"]]),
         *_failures(failed),
     ]
     folder.mkdir(parents=True, exist_ok=True)
@@ -147,6 +159,74 @@ def _accuracies(task: Any, rows: Frame) -> Iterator[Part]:
         yield f"### Calibration: {', '.join(task)}"
         yield _CALIBRATION
         yield from calibration
+
+
+def _streams(done: list[Result]) -> Iterator[Part]:
+    """Show each stream, and what methods take in time and storage."""
+    if not done:
+        return
+    rows = frame(done)
+    yield (
+        "Streams: the model after each task t is tested on the test rows of each task i so far, and no task is named "
+        "at the test. Average accuracy is the mean of the accuracies a(t, i) over i ≤ t; forgetting is the mean over "
+        "i < t of the largest earlier accuracy on task i minus a(t, i). A model of all tasks at once is the same "
+        "method, with the same budget and other noise, on one task that holds all records; rules of accumulate differ "
+        "there by their noise alone. Non-private is mu = 1e6, whose noise is below the rounding of rows."
+    )
+    # A chapter for each stream, in the order of the results.
+    for task, group in by(rows, "place"):
+        yield f"## {', '.join(task)}"
+        yield from _over_tasks(task, group)
+        for metric, title in _OF_STREAMS.items():
+            yield from metric_tables(task, group, metric, title, bold=False)
+        private = group[group["notion"] != "none"]
+        # What all tasks cost together, where that is more than the budget of one.
+        if any(map(pays_again, private["cell"])):
+            yield from costs(task, private, "Total mu of a record of the first task, over all published models")
+    yield "## Time and storage"
+    times = []
+    for task, several in by(rows, "place"):
+        for name, group in by(several, "name"):
+            size = median(result["stream"]["model_bytes"] for result in group["result"]) / 1024
+            seconds = [time(group, step) for step in ("fit", "predict", "joint")]
+            times.append((", ".join(task), name, *seconds, f"{size:,.0f}"))
+    yield table(
+        "Seconds of a whole stream, and bytes of the model file after the last task.",
+        "Medians over all cells of a method, in a process with one BLAS thread; wall clock, and CPU in brackets. Fit "
+        "and predict are sums over tasks; all at once is a fit and its predictions.",
+        ("stream", "method", "fit", "predict", "all at once", "model file (KiB)"),
+        times,
+    )
+
+
+def _over_tasks(task: Any, rows: Frame) -> Iterator[Picture]:
+    budgets = [(one["budget"].iloc[0], one) for _, one in rows.groupby("mu")]
+    for metric, title in (("average_accuracy", "Average accuracy"), ("forgetting", "Average forgetting")):
+        panels = [(budget, [_line(name, one, metric) for name, one in by(group, "label")]) for budget, group in budgets]
+        yield Picture(
+            f"{slug(metric)}-{slug(*task)}",
+            f"{title} over tasks: {', '.join(task)}.",
+            "Lines are means over seeds, bands one standard deviation on either side.",
+            draw(panels, title.lower(), "tasks so far", summary=deviations),
+        )
+    # One map has room for one budget, the one in the middle.
+    budget, group = budgets[(len(budgets) - 1) // 2]
+    title = f"Accuracy on each task after each task, {budget}: {', '.join(task)}."
+    maps = [(name, _matrix(one)) for name, one in by(group, "label")]
+    yield Picture(f"tasks-{slug(*task)}", title, "Means over seeds.", heat_maps(maps))
+
+
+def _line(label: str, rows: Frame, metric: str) -> Line:
+    """Return the values of the seeds after each task."""
+    seeds = [result["stream"][metric] for result in rows["result"]]
+    return Line(label, dict(enumerate(zip(*seeds, strict=True), 1)), method=rows["method"].iloc[0])
+
+
+def _matrix(rows: Frame) -> NDArray[np.float64]:
+    """Return mean accuracies on task i after task t; NaN where i comes after t."""
+    several = [result["stream"]["accuracies"] for result in rows["result"]]
+    full = [[[*row, *[np.nan] * (len(matrix) - len(row))] for row in matrix] for matrix in several]
+    return np.asarray(np.mean(full, axis=0))
 
 
 def _failures(failed: Sequence[Result]) -> Iterator[Part]:
