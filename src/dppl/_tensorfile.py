@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import load, save
+
+from dppl._types import Array
 
 _CHECKSUM, _UNSET = "checksum", "0" * 64
 
 
-def to_bytes(key: str, fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> bytes:
+def to_bytes(key: str, fields: dict[str, Any], tensors: dict[str, Array]) -> bytes:
     """Return the content of a file whose description is under `key`; equal values give equal bytes."""
     text = as_json({**fields, _CHECKSUM: _UNSET})
     # One entry of metadata: safetensors writes several in any order.
@@ -31,12 +32,12 @@ def to_bytes(key: str, fields: dict[str, Any], tensors: dict[str, NDArray[Any]])
     return before + name + sha256(content).hexdigest().encode() + after[len(_UNSET) :]
 
 
-def read(path: str | os.PathLike[str], key: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def read(path: str | os.PathLike[str], key: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the description under `key` and the tensors; a ValueError says what is wrong with the file."""
     return parsed(Path(path).read_bytes(), key)
 
 
-def parsed(content: bytes, key: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def parsed(content: bytes, key: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return what such bytes hold; a ValueError says what is wrong with them."""
     try:
         tensors = load(content)  # which checks all lengths

@@ -8,8 +8,8 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dppl._types import Array, Flags
 from dppl.encoders.windows import TextWindows
 from dppl.io import EmbeddingTable, Source
 from dppl.io.decoding import decode, quiet
@@ -27,7 +27,7 @@ _MISSING = ("", int(np.iinfo(np.int64).min))
 
 
 def report_on_table(
-    table: EmbeddingTable, classes: NDArray[Any] | None, groups: Any = None, *, several: SeveralLabels | None = None
+    table: EmbeddingTable, classes: Array | None, groups: Any = None, *, several: SeveralLabels | None = None
 ) -> dict[str, Any]:
     """Read a table, its labels and, if they are given, ids of persons; return what to say of them, JSON-ready.
 
@@ -44,7 +44,7 @@ def report_on_table(
 
 def report_on_source(
     source: Source,
-    classes: NDArray[Any] | None,
+    classes: Array | None,
     windows: TextWindows | None = None,
     *,
     several: SeveralLabels | None = None,
@@ -63,8 +63,8 @@ def report_on_source(
 def _with_labels(
     report: dict[str, Any],
     usable: int,
-    labels: NDArray[Any] | None,
-    classes: NDArray[Any] | None,
+    labels: Array | None,
+    classes: Array | None,
     several: SeveralLabels | None = None,
 ) -> dict[str, Any]:
     """Add what is to say of the labels, and how many records are used: of `usable` ones those in the class list."""
@@ -93,7 +93,7 @@ def _with_labels(
     return report | {"used": sum(sizes) if chosen else usable}
 
 
-def _those(labels: NDArray[Any] | None) -> NDArray[Any]:
+def _those(labels: Array | None) -> Array:
     """Return the labels that there are, each once."""
     return np.array([] if labels is None else sorted(set(labels.tolist()) - {*_MISSING}))
 
@@ -103,7 +103,7 @@ def _loosely(name: Any) -> str:
     return unicodedata.normalize("NFC", "".join(unicodedata.normalize("NFC", str(name)).casefold().split()))
 
 
-def _meant(label: Any, classes: NDArray[Any]) -> dict[str, Any]:
+def _meant(label: Any, classes: Array) -> dict[str, Any]:
     """Return which class an unknown label seems to mean, or what separates the classes that it lists."""
     alike = {_loosely(name): name for name in classes.tolist()}
     if (like := alike.get(_loosely(label))) is not None:
@@ -115,7 +115,7 @@ def _meant(label: Any, classes: NDArray[Any]) -> dict[str, Any]:
     return {}
 
 
-def _several_report(labels: NDArray[Any], classes: NDArray[Any], several: SeveralLabels) -> dict[str, Any]:
+def _several_report(labels: Array, classes: Array, several: SeveralLabels) -> dict[str, Any]:
     """Say what labels there are where a record may have several, or none."""
     sets, _ = several.read(labels, classes)
     each = [sorted(set(map(str, several.labels_of(one)))) for one in labels.tolist()]
@@ -155,9 +155,7 @@ def _rows_report(table: EmbeddingTable) -> dict[str, Any]:
     }
 
 
-def _records_report(
-    source: Source, windows: TextWindows | None
-) -> tuple[dict[str, Any], NDArray[Any] | None, NDArray[Any]]:
+def _records_report(source: Source, windows: TextWindows | None) -> tuple[dict[str, Any], Array | None, Array]:
     """Read and decode every record; return a report, the labels ("" for a missing one) and the ids of persons."""
     reasons: dict[str, list[str]] = {}
     repeated_ids: list[str] = []
@@ -215,17 +213,17 @@ def _first_of(places: list[Any]) -> dict[str, Any]:
     return {"n": len(places), "first": places[:10]}
 
 
-def _as_objects(items: list[Any]) -> NDArray[Any]:
+def _as_objects(items: list[Any]) -> Array:
     array = np.empty(len(items), object)
     array[:] = items
     return array
 
 
 def _persons_report(
-    ids: NDArray[Any],
-    labels: NDArray[Any] | None,
-    usable: NDArray[np.bool_],
-    classes: NDArray[Any],
+    ids: Array,
+    labels: Array | None,
+    usable: Flags,
+    classes: Array,
     several: SeveralLabels | None = None,
 ) -> dict[str, Any]:
     """Say how many records persons have, and how many a fit uses; arrays have one entry a record."""

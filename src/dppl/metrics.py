@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
+from dppl._types import Array, Flags, Float
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.persons import checked_ids, person_codes
 from dppl.kernel.reading import SeveralLabels, as_labels, class_codes
@@ -33,8 +34,6 @@ __all__ = [
     "person_accuracies",
     "standard_error",
 ]
-
-Float = NDArray[np.float64]
 
 
 def accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
@@ -158,7 +157,7 @@ def person_accuracies(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike) -
 
 
 def evaluate(
-    y_true: Sequence[Any], y_pred: Sequence[Any], classes: NDArray[Any], groups: Sequence[Any] | None = None
+    y_true: Sequence[Any], y_pred: Sequence[Any], classes: Array, groups: Sequence[Any] | None = None
 ) -> dict[str, Any]:
     """Compare predictions with labels, over all records and class by class; return what `dppl evaluate --json` prints.
 
@@ -201,7 +200,7 @@ def evaluate(
 def evaluate_several(
     y_true: Sequence[Any],
     y_pred: Sequence[Any],
-    classes: NDArray[Any],
+    classes: Array,
     several: SeveralLabels,
     groups: Sequence[Any] | None = None,
 ) -> dict[str, Any]:
@@ -247,7 +246,7 @@ def evaluate_several(
     return report | _of_persons(right, groups, usable)
 
 
-def _of_persons(right: NDArray[np.bool_], groups: Sequence[Any] | None, usable: list[int]) -> dict[str, Any]:
+def _of_persons(right: Flags, groups: Sequence[Any] | None, usable: list[int]) -> dict[str, Any]:
     """Return the accuracy in which every person counts once, if there are ids."""
     if groups is None:
         return {}
@@ -289,7 +288,7 @@ def is_ahead(values: Sequence[float], others: Sequence[float]) -> bool:
     return error is not None and fmean(values) - fmean(others) > 2 * error
 
 
-def _labels(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+def _labels(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Array, Array]:
     truth, predicted = np.asarray(y_true), np.asarray(y_pred)
     if truth.ndim != 1 or truth.shape != predicted.shape:
         raise InputError("true and predicted labels must be two vectors of one length; their shapes differ.")

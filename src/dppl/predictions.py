@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dppl._types import Array, Flags, Float32
 from dppl.encoders import Encoder
 from dppl.encoders.load import Device
 from dppl.finetune.workflow import Finetuned
@@ -44,10 +44,10 @@ class Predictions:
     """Labels in the order of the records, and what files hold of them besides."""
 
     labels: list[Any]  # None for a record that cannot be used; lists where a record may have several
-    classes: NDArray[Any]  # shape (n_classes,)
+    classes: Array  # shape (n_classes,)
     ids: Sequence[str | None] | None = None  # None where the records have no ids
-    probabilities: NDArray[np.float32] | None = None  # shape (n, n_classes); NaN for records that cannot be used
-    similarities: NDArray[np.float32] | None = None  # shape (n,); to the nearest class, NaN likewise
+    probabilities: Float32 | None = None  # shape (n, n_classes); NaN for records that cannot be used
+    similarities: Float32 | None = None  # shape (n,); to the nearest class, NaN likewise
     reasons: Sequence[str | None] | None = None  # why a record has no label
     separator: str | None = None  # joins the labels of a record, where it may have several
 
@@ -101,7 +101,7 @@ class Predictions:
         return table.getvalue()
 
 
-def _numbers(values: NDArray[np.float32]) -> list[float | None]:
+def _numbers(values: Float32) -> list[float | None]:
     """Return probabilities with the digits that float32 has, and nothing in the place of NaN."""
     return [None if np.isnan(value) else float(f"{value:.7g}") for value in values.tolist()]
 
@@ -196,7 +196,7 @@ def windows(
 
 
 def predict_source(
-    classes: NDArray[Any], source: Source, predictor: Predictor, progress: Callable[[int], object] | None = None
+    classes: Array, source: Source, predictor: Predictor, progress: Callable[[int], object] | None = None
 ) -> tuple[Predictions, list[str]]:
     """Predict the records of a source in their order; return references of those that cannot be used, too."""
     parts: list[Predictions] = []
@@ -220,7 +220,7 @@ def predict_source(
     return replace(_joined(classes, parts), ids=ids), unusable
 
 
-def _placed(values: NDArray[np.float32] | None, usable: NDArray[np.bool_], *width: int) -> NDArray[np.float32]:
+def _placed(values: Float32 | None, usable: Flags, *width: int) -> Float32:
     """Return values of all records, NaN for those that cannot be used."""
     whole = np.full((len(usable), *width), np.nan, np.float32)
     if values is not None:
@@ -228,7 +228,7 @@ def _placed(values: NDArray[np.float32] | None, usable: NDArray[np.bool_], *widt
     return whole
 
 
-def _joined(classes: NDArray[Any], parts: list[Predictions]) -> Predictions:
+def _joined(classes: Array, parts: list[Predictions]) -> Predictions:
     values = [part.probabilities for part in parts if part.probabilities is not None]
     near = None
     if any(part.similarities is not None for part in parts):  # a window in which nothing can be used has none

@@ -17,7 +17,7 @@ SOURCE = Path(dppl.__file__).parent
 # From bottom to top; a module may import from its own layer and those below.
 LAYERS = [
     {"_version", "errors"},
-    {"_validate", "_files", "_fingerprint", "_metadata", "_optional", "_progress", "_tensorfile", "engines"},
+    {"_validate", "_files", "_fingerprint", "_metadata", "_optional", "_progress", "_tensorfile", "_types", "engines"},
     {"kernel.privacy"},
     {"kernel.lattice"},
     {"kernel.mechanisms"},

@@ -4,21 +4,19 @@ import time
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from dppl import _validate
+from dppl._types import Float
 from dppl.audit import bounds
 from dppl.audit.canaries import Canary, Likelihood, Records, Selected, neighbour
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee
 from dppl.testing import recorded
-
-Float: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

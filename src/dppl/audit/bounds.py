@@ -12,18 +12,17 @@ costs no further error probability. An unlucky choice of the event makes a bound
 Results are rounded down. A bound of 0 says nothing.
 """
 
-import math
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
-from scipy.special import betaincinv, log_ndtr, ndtr, ndtri
+from numpy.typing import ArrayLike
+from scipy.special import betaincinv, ndtri
 
 from dppl import _validate
+from dppl._types import Float
 from dppl.errors import InputError
+from dppl.kernel.privacy import GaussianDP
 
-Float: TypeAlias = NDArray[np.float64]
 Parameter: TypeAlias = Literal["epsilon", "mu", "rho"]
 
 # Thresholds tried on the first half: all values, or this many of their quantiles.
@@ -74,22 +73,10 @@ def most_provable(runs: int, parameter: Parameter, delta: float, confidence: flo
 
 
 def epsilon_of_gdp(mu: float, delta: float) -> float:
-    """Return the epsilon of a Gaussian mechanism at `delta`, rounded down (Balle and Wang 2018, arXiv:1805.06530)."""
+    """Return the epsilon of a Gaussian mechanism at `delta`, rounded down."""
     _validate.open_unit(delta=delta)
-    if mu <= 0:
-        return 0.0
-
-    def excess(epsilon: float) -> float:
-        # Theorem 8 with D = mu: delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu).
-        left, right = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
-        return float(ndtr(left)) - math.exp(epsilon + float(log_ndtr(right))) - delta
-
-    if excess(0.0) <= 0:
-        return 0.0
-    high = 1.0
-    while excess(high) > 0:
-        high *= 2
-    return float(brentq(excess, 0.0, high, xtol=1e-300)) * _ROUND_DOWN
+    # The kernel rounds up, by less than is taken off here.
+    return max(0.0, GaussianDP(mu).to_approx(delta).epsilon * _ROUND_DOWN - 1e-12) if mu > 0 else 0.0
 
 
 def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[Float, Float]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from dppl import _validate
+from dppl._types import Array, Float
 from dppl.audit.bounds import CAUTION, clopper_pearson, proved_by
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier, PublicData
@@ -19,7 +20,7 @@ from dppl.kernel.privacy import ZCDP, ApproxDP, Budget
 from dppl.kernel.queries import CoinPressMeans
 from dppl.testing import Asked, recorded
 
-Row: TypeAlias = NDArray[np.float64]
+Row: TypeAlias = Float
 Statistic: TypeAlias = Callable[[Any], float]
 
 # In 16 dimensions a coordinate vector is the longest lattice row: 127 steps, and s = 127·√16/4.
@@ -100,9 +101,9 @@ class Likelihood:
     Of rounded noise it is the ratio of what was rounded, nearly.
     """
 
-    without: tuple[NDArray[Any], ...]  # answers without the canary and with hardly any noise
+    without: tuple[Array, ...]  # answers without the canary and with hardly any noise
     # What the canary adds to them. Later answers of a fit depend on earlier ones, so for these it is a guess.
-    differences: tuple[NDArray[Any], ...]
+    differences: tuple[Array, ...]
 
     def __call__(self, asked: Sequence[Asked]) -> float:
         """Return the ratio's logarithm, up to a constant."""
@@ -207,8 +208,8 @@ def worst_case(
 
 
 def _examples(
-    estimator: EmbeddingClassifier, row: Row, classes: NDArray[Any], contradict: bool
-) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+    estimator: EmbeddingClassifier, row: Row, classes: Array, contradict: bool
+) -> tuple[Array | None, Array | None]:
     """Return examples that rank the class of the canary first, or contradict each other, if the estimator takes any."""
     if not estimator.starts_from_examples:
         return None, None
@@ -240,7 +241,7 @@ def _person(
     return data, canary
 
 
-def neighbour(data: Records, canary: Canary, include: bool) -> tuple[NDArray[Any], NDArray[Any], dict[str, Any]]:
+def neighbour(data: Records, canary: Canary, include: bool) -> tuple[Array, Array, dict[str, Any]]:
     """Return rows, labels and IDs of the shared records, with the canary or what replaces it."""
     X, y = np.asarray(data.X), np.asarray(data.y)
     if include and canary.records is not None:
@@ -267,7 +268,7 @@ def _learn(estimator: EmbeddingClassifier, data: Records, canary: Canary) -> tup
         sides.append([one for one in asked if one.noise_std is not None])
     # With hardly any noise the first steps fit the canary, and with more none does. So the first answer to a question
     # shows best what the canary adds to all of them.
-    first: dict[str, NDArray[Any]] = {}
+    first: dict[str, Array] = {}
     for with_it, without in zip(*sides, strict=True):
         first.setdefault(with_it.name, with_it.answer - without.answer)
     differences = tuple(first[one.name] for one in sides[1])

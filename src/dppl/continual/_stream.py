@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dppl._types import Array
 from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
@@ -204,10 +205,10 @@ class ContinualClassifier(EmbeddingClassifier):
             self.encoder_ = self.encoder_ or task.earlier.encoder_
         super()._complete(setting)
 
-    def _tensors(self) -> dict[str, NDArray[Any]]:
+    def _tensors(self) -> dict[str, Array]:
         return {"n_tasks": np.array([self.n_tasks_], np.int64), **super()._tensors()}
 
-    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+    def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
         self.n_tasks_ = int(check_tensor(tensors, "n_tasks", (1,), np.int64)[0])
         if self.n_tasks_ < 1:
             raise Misfit("it says that there was no task")
@@ -248,7 +249,7 @@ def refuse_partition(partition: str | None, tasks: str) -> None:
         )
 
 
-def codes_of_task(task_classes: ArrayLike | None, classes: NDArray[Any]) -> Codes:
+def codes_of_task(task_classes: ArrayLike | None, classes: Array) -> Codes:
     """Return the positions of the classes that a task may hold."""
     if task_classes is None:
         return np.arange(len(classes))

@@ -10,16 +10,15 @@ public noise alone, and may be published.
 import math
 from copy import deepcopy
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from dppl._types import Array, Float
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.kernel.reading import Codes
-
-Float = NDArray[np.float64]
 
 # Prior probability that a class occurs in a task. Any small one does; results were alike from 0.03 to 0.1.
 _PRESENT = 0.1
@@ -78,12 +77,12 @@ class ReleasedSums:
         """Return the sums of no task."""
         return cls(np.zeros(n_classes, np.int64), *np.zeros((2, n_classes, dim)), *np.zeros((3, n_classes)))
 
-    def to_tensors(self) -> dict[str, NDArray[Any]]:
+    def to_tensors(self) -> dict[str, Array]:
         """Return everything as arrays, which a model file holds by the names of the fields."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @classmethod
-    def of_tensors(cls, tensors: dict[str, NDArray[Any]], n_classes: int, dim: int, *, n_tasks: int) -> Self:
+    def of_tensors(cls, tensors: dict[str, Array], n_classes: int, dim: int, *, n_tasks: int) -> Self:
         """Read what `to_tensors` wrote; raise `Misfit` if it does not fit."""
         n_sums = check_tensor(tensors, "n_sums", (n_classes,), np.int64)
         if n_sums.min() < 0 or n_sums.max() > n_tasks:

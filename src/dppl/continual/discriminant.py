@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
+from dppl._types import Array, Float, Float32
 from dppl.continual import _sums
 from dppl.continual._stream import NEVER
 from dppl.continual.prototypes import ContinualPrototypes, Rule
@@ -19,8 +19,6 @@ from dppl.kernel import Measure
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.prototypes._shared import cosine_sharpness
 from dppl.prototypes._softmax import axis_filter
-
-Float = NDArray[np.float64]
 
 _PUBLIC_ROWS = 2048
 # Share of the covariance within classes that follows the public one; the rest is alike along all axes.
@@ -36,7 +34,7 @@ _DOUBT = 0.5
 class Axes:
     """Principal axes of public rows."""
 
-    directions: NDArray[np.float32]  # shape (dim, dim); in columns, in the coordinates of lattice rows
+    directions: Float32  # shape (dim, dim); in columns, in the coordinates of lattice rows
     spectrum: Float  # shape (dim,); share of each axis in the second moment of public rows, of sum 1
 
     @classmethod
@@ -95,7 +93,7 @@ class ContinualDiscriminant(ContinualPrototypes):
 
     public_rows = "optional"
 
-    coef_: NDArray[np.float64] = field(init=False)
+    coef_: Float = field(init=False)
     axes_: Axes | None = field(init=False)
     accumulate: Rule | None = field(init=False)
     lattice: LatticeOptions | None = field(default=LatticeOptions(center="public", rotation="auto"), init=False)
@@ -121,9 +119,7 @@ class ContinualDiscriminant(ContinualPrototypes):
         self.axes_ = setting.prepared
         super().learn(measure, setting)
 
-    def _set_model(
-        self, sums: NDArray[np.float64], variances: NDArray[np.float64], evidence: NDArray[np.float64]
-    ) -> None:
+    def _set_model(self, sums: Float, variances: Float, evidence: Float) -> None:
         super()._set_model(sums, variances, evidence)
         possible = self.released_.n_sums > 0
         self.coef_ = np.zeros_like(sums)
@@ -132,20 +128,20 @@ class ContinualDiscriminant(ContinualPrototypes):
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
         return {**super()._shapes(), "coef": (np.float64, (len(self.classes_), self.lattice_.dim))}
 
-    def _tensors(self) -> dict[str, NDArray[Any]]:
+    def _tensors(self) -> dict[str, Array]:
         tensors = super()._tensors()
         if self.axes_ is not None:
             tensors |= {"axes": self.axes_.directions, "spectrum": self.axes_.spectrum}
         return tensors
 
-    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+    def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
         self.axes_, dim = None, self.lattice_.dim
         if "axes" in tensors:
             directions = check_tensor(tensors, "axes", (dim, dim), np.float32)
             self.axes_ = Axes(directions, check_tensor(tensors, "spectrum", (dim,), np.float64))
 
-    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+    def _class_scores(self, features: Float32) -> Float:
         scores = np.asarray(features @ self.coef_.T, np.float64)
         scores[:, self.released_.n_sums == 0] = NEVER
         return scores

@@ -6,8 +6,8 @@ from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dppl._types import Array, Flags, Float, Float32
 from dppl.continual._stream import NEVER, ContinualClassifier
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
@@ -18,8 +18,6 @@ from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
 from dppl.prototypes import LinearProbe, SoftmaxPrototypes
 from dppl.prototypes._shared import unit_directions
-
-Float = NDArray[np.float64]
 
 # How heads are fitted, and the parameters that a head takes.
 Head: TypeAlias = Literal["probe", "softmax"]
@@ -82,7 +80,7 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     coef_: Float = field(init=False)
     intercepts_: Float | None = field(init=False)
     centers_: Float | None = field(init=False)
-    allowed_: NDArray[np.bool_] = field(init=False)
+    allowed_: Flags = field(init=False)
     _RELEASED = "coef_"
     has_similarity = False  # heads have different centres
 
@@ -141,13 +139,13 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
             return shapes
         return {**shapes, "intercepts": (np.float64, (n_classes, n_tasks)), "centers": (np.float64, (dim, n_tasks))}
 
-    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+    def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
         self.intercepts_ = self.centers_ = None
         super()._restore(tensors, parameters)
         if not self.allowed_.any(axis=0).all():
             raise Misfit("one of its tasks may hold no class")
 
-    def _class_scores(self, features: NDArray[np.float32]) -> Float:
+    def _class_scores(self, features: Float32) -> Float:
         logits = []
         for number, own in enumerate(self.allowed_.T):
             (weights, offsets), rows = self._layer(number), features
@@ -176,7 +174,7 @@ def normalised(coef: Float) -> Float:
     return math.sqrt(coef.shape[1]) * unit_directions(coef - coef.mean(axis=0)).astype(np.float64)
 
 
-def combined_scores(logits: Iterable[NDArray[Any]], allowed: NDArray[np.bool_], n_rows: int, scores: str) -> Float:
+def combined_scores(logits: Iterable[Array], allowed: Flags, n_rows: int, scores: str) -> Float:
     """Return the score of each class from the logits of all heads, each for its classes in `allowed`."""
     combine = np.logaddexp if scores == "normalised" else np.maximum
     total = np.full((n_rows, len(allowed)), NEVER)
@@ -186,7 +184,7 @@ def combined_scores(logits: Iterable[NDArray[Any]], allowed: NDArray[np.bool_], 
     return total
 
 
-def _with_one_more(task: Task, name: str, value: NDArray[Any] | None) -> NDArray[Any]:
+def _with_one_more(task: Task, name: str, value: Array | None) -> Array:
     """Append the value of the new head to an attribute of the earlier model, along the second axis."""
     one = np.asarray(value)[:, None]
     return one if task.earlier is None else np.concatenate([getattr(task.earlier, name), one], axis=1)

@@ -6,8 +6,8 @@ from dataclasses import field, replace
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dppl._types import Array, Float, Float32
 from dppl.continual._stream import NEVER, ContinualClassifier, Tasks
 from dppl.continual._sums import ReleasedSums, evidence_of
 from dppl.errors import ParameterError
@@ -91,7 +91,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
     (2, True)
     """
 
-    prototypes_: NDArray[np.float64] = field(init=False)
+    prototypes_: Float = field(init=False)
     released_: ReleasedSums = field(init=False)
     _RELEASED = "prototypes_"
 
@@ -181,24 +181,22 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         total = self.released_.total.copy()
         self._set_model(total, variances, evidence_of(total, variances))
 
-    def _set_model(
-        self, sums: NDArray[np.float64], variances: NDArray[np.float64], evidence: NDArray[np.float64]
-    ) -> None:
+    def _set_model(self, sums: Float, variances: Float, evidence: Float) -> None:
         """Set what predicts from one sum for each class, their variances of noise, and evidence of records."""
         self.prototypes_ = sums
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
         return {"prototypes": (np.float64, (len(self.classes_), self.lattice_.dim))}
 
-    def _tensors(self) -> dict[str, NDArray[Any]]:
+    def _tensors(self) -> dict[str, Array]:
         return {**super()._tensors(), **self.released_.to_tensors()}
 
-    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+    def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
         shape = len(self.classes_), self.lattice_.dim
         self.released_ = ReleasedSums.of_tensors(tensors, *shape, n_tasks=self.n_tasks_)
 
-    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+    def _class_scores(self, features: Float32) -> Float:
         scores = features.astype(np.float64) @ unit_directions(self.prototypes_).T
         scores[:, self.released_.n_sums == 0] = NEVER
         return scores
@@ -207,7 +205,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         possible = self.released_.n_sums > 0
         return cosine_sharpness(self.prototypes_[possible], self._noise_of_totals()[possible])
 
-    def _noise_of_totals(self) -> NDArray[np.float64]:
+    def _noise_of_totals(self) -> Float:
         """Return the variance of the noise in each class's sum over all tasks."""
         variance = noise_variance(self.guarantee_, float(self.lattice_.scale))
         if self._fitted_with["noise"] == "independent":

@@ -32,10 +32,10 @@ from itertools import pairwise
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._fingerprint import Fingerprint as Fingerprint
+from dppl._types import Array, Float, Float32
 from dppl.encoders.windows import TextWindows
 from dppl.errors import InputError, ParameterError
 
@@ -70,9 +70,7 @@ class Encoder(Protocol):
     def prepare(self, item: Any) -> Any:
         """Turn one decoded RGB image of Pillow, or one str, into the model's input for it; threads may do this."""
 
-    def encode_prepared(
-        self, batch: Sequence[Any], progress: Callable[[int], object] | None = None
-    ) -> NDArray[np.float32]:
+    def encode_prepared(self, batch: Sequence[Any], progress: Callable[[int], object] | None = None) -> Float32:
         """Return the embeddings, shape (len(batch), dimension), of what `prepare` returned.
 
         Parameters
@@ -83,7 +81,7 @@ class Encoder(Protocol):
             Called with the number of items that were finished since the last call.
         """
 
-    def encode(self, batch: Sequence[Any]) -> NDArray[np.float32]:
+    def encode(self, batch: Sequence[Any]) -> Float32:
         """Return the embeddings, shape (len(batch), dimension), of images or texts."""
 
 
@@ -100,7 +98,7 @@ class Adapter(ABC):
     dtype: str = "float32"
     device: str = "cpu"
     prepare: Callable[[Any], Any]  # one image or text to what `pieces` takes; raises where that fits no batch
-    compute: Callable[[dict[str, NDArray[Any]]], NDArray[np.float32]]  # arrays of a full batch, by name, to embeddings
+    compute: Callable[[dict[str, Array]], Float32]  # arrays of a full batch, by name, to embeddings
     batch_rows: int  # what to try if the user does not say
     only_rows: int | None = None  # the number of rows, of a model that takes no other
     # from a number of threads to a context of threads that compute batches
@@ -122,7 +120,7 @@ class Adapter(ABC):
         """Return inputs of one shape that differ."""
 
     @abstractmethod
-    def forward(self, inputs: Sequence[Any], shape: Any) -> NDArray[np.float32]:
+    def forward(self, inputs: Sequence[Any], shape: Any) -> Float32:
         """Embed a full batch."""
 
     def pieces(self, prepared: Any) -> Sequence[tuple[Any, float]]:
@@ -212,13 +210,11 @@ class FixedShapeEncoder:
             )
         return tower
 
-    def encode(self, batch: Sequence[Any]) -> NDArray[np.float32]:
+    def encode(self, batch: Sequence[Any]) -> Float32:
         """Embed images or texts."""
         return self.encode_prepared([self.prepare(item) for item in batch])
 
-    def encode_prepared(
-        self, batch: Sequence[Any], progress: Callable[[int], object] | None = None
-    ) -> NDArray[np.float32]:
+    def encode_prepared(self, batch: Sequence[Any], progress: Callable[[int], object] | None = None) -> Float32:
         """Embed what `prepare` returned, and call `progress` with the number of items after each batch of the model."""
         adapter = self._adapter
         pieces = [(owner, *piece) for owner, prepared in enumerate(batch) for piece in adapter.pieces(prepared)]
@@ -231,7 +227,7 @@ class FixedShapeEncoder:
             rows = adapter.rows(shape, self.batch_rows)
             parts += [(shape, rows, places[start : start + rows]) for start in range(0, len(places), rows)]
 
-        def compute(part: tuple[Hashable, int, list[int]]) -> NDArray[np.float32]:
+        def compute(part: tuple[Hashable, int, list[int]]) -> Float32:
             shape, full, places = part
             inputs = [pieces[place][1] for place in places]
             rows = next((rows for rows in self._smaller.get(shape, ()) if rows >= len(inputs)), full)
@@ -296,7 +292,7 @@ class FixedShapeEncoder:
         return float(np.max(moved)), float(np.max(drift))
 
 
-def _mean(rows: NDArray[np.float32], weights: NDArray[np.float64]) -> NDArray[np.float32]:
+def _mean(rows: Float32, weights: Float) -> Float32:
     """Return the embedding of an item from its pieces: the direction of their mean, and the mean of their lengths.
 
     So an encoder whose rows have length 1 gives a text of many windows length 1, too. A row at a time, and every sum in
@@ -320,7 +316,7 @@ def _reloaded(loader: Callable[[], Encoder], fingerprint: str) -> Encoder:
     return encoder
 
 
-def _difference(rows: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
+def _difference(rows: Float32, expected: Float32) -> float:
     return float(np.abs(rows - expected).max() / max(np.abs(expected).max(), _TINY))
 
 

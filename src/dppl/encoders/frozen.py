@@ -17,10 +17,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dppl._optional import optional
+from dppl._types import Array, Float32
 from dppl.errors import MissingExtra, ParameterError
 
 
@@ -71,7 +69,7 @@ class FrozenModel:
             "state": lambda: tensors_digest("", self.model.named_buffers()),
         }
 
-    def __call__(self, arrays: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
+    def __call__(self, arrays: dict[str, Array]) -> Float32:
         """Embed a batch."""
         torch = self._torch
         half = self.dtype == "float16"
@@ -81,10 +79,10 @@ class FrozenModel:
             torch.autocast("cuda", torch.float16, enabled=half, cache_enabled=False),
         ):
             tensors = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
-            embeddings: NDArray[np.float32] = self._call(self.model, tensors).float().cpu().numpy()
+            embeddings: Float32 = self._call(self.model, tensors).float().cpu().numpy()
         return embeddings
 
-    def to_onnx(self, arrays: dict[str, NDArray[Any]]) -> bytes:
+    def to_onnx(self, arrays: dict[str, Array]) -> bytes:
         """Return an ONNX file from integer arrays of rows and lengths, such as these, to embeddings."""
         torch, call, names = self._torch, self._call, list(arrays)
 

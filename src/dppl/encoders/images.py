@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._optional import optional
+from dppl._types import Array, Float32
 from dppl.encoders.fixed import Adapter
 from dppl.encoders.frozen import FrozenModel, tensors_digest
 from dppl.encoders.load import Source
@@ -49,7 +49,7 @@ class Preprocessing:
         except (TypeError, KeyError, ValueError) as error:
             raise ParameterError(f"this is not a preprocessing of images: {error}") from None
 
-    def __call__(self, image: Any) -> NDArray[np.float32]:
+    def __call__(self, image: Any) -> Float32:
         """Return the input for one RGB image of Pillow, shape (3, size, size)."""
         side, shorter = self._side, min(image.size)
         if max(image.size) > _MOST_ASPECT * shorter:
@@ -59,7 +59,7 @@ class Preprocessing:
         image = _centre(image.resize((width, height), resample), (self.size, self.size))
         pixels = np.asarray(image, np.float32).transpose(2, 0, 1) / np.float32(255)
         mean, std = (np.array(values, np.float32)[:, None, None] for values in (self.mean, self.std))
-        normalised: NDArray[np.float32] = (pixels - mean) / std
+        normalised: Float32 = (pixels - mean) / std
         return normalised
 
     def __str__(self) -> str:
@@ -133,12 +133,12 @@ class ImageAdapter(Adapter):
         """Return inputs made of patterns, in the middle one that is almost black."""
         return [self.prepare(pattern(place - count // 2)) for place in range(count)]
 
-    def forward(self, inputs: Sequence[Any], shape: Any) -> NDArray[np.float32]:
+    def forward(self, inputs: Sequence[Any], shape: Any) -> Float32:
         """Embed a full batch."""
         return self.compute({"pixel_values": np.stack(inputs)})
 
 
-def _form(prepared: NDArray[Any]) -> tuple[Any, ...]:
+def _form(prepared: Array) -> tuple[Any, ...]:
     return prepared.shape, prepared.dtype
 
 
@@ -184,7 +184,7 @@ def load(source: Source, device: str, precision: str) -> ImageAdapter:
     source.check(())
     box = optional("PIL.Image", "pillow", "images").Resampling.BOX
 
-    def thumbnails(image: Any) -> NDArray[np.float32]:
+    def thumbnails(image: Any) -> Float32:
         parts = (image.convert("L").resize((16, 16), box), image.resize((4, 4), box))
         pixels = np.concatenate([np.asarray(part, np.float32).reshape(-1) for part in parts])
         return np.asarray(pixels / 255 - 0.5, np.float32)

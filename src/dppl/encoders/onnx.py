@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._optional import optional
+from dppl._types import Array, Float32
 from dppl.encoders.fixed import Adapter
 from dppl.encoders.hub import files_digest
 from dppl.encoders.images import OPTIONS, ImageAdapter, Preprocessing
@@ -115,7 +115,7 @@ class _Model:
         self.output = self.options.pop("output", outputs[0])
         _validate.one_of(outputs, output=self.output)
 
-    def __call__(self, arrays: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
+    def __call__(self, arrays: dict[str, Array]) -> Float32:
         if "pixel_values" in arrays:
             arrays = {next(iter(self._inputs)): arrays["pixel_values"]}
         feed = {name: arrays[name].astype(dtype, copy=False) for name, dtype in self._inputs.items()}

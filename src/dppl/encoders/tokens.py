@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl._types import Array, Float32
 from dppl.encoders.fixed import Adapter
 from dppl.encoders.windows import PUBLIC, TextWindows, Tokens
 from dppl.errors import ParameterError
@@ -98,11 +99,11 @@ class TextAdapter(Adapter):
             rows.append(row)
         return rows
 
-    def forward(self, inputs: Sequence[Any], shape: Any) -> NDArray[np.float32]:
+    def forward(self, inputs: Sequence[Any], shape: Any) -> Float32:
         """Embed a full batch."""
         return self.compute(self.arrays(inputs, shape))
 
-    def arrays(self, inputs: Sequence[Any], shape: Any) -> dict[str, NDArray[Any]]:
+    def arrays(self, inputs: Sequence[Any], shape: Any) -> dict[str, Array]:
         """Return a batch as arrays, padded on the right."""
         padded, _ = shape
         arrays = {name: np.full((len(inputs), padded), self.padding.get(name, 0), np.int64) for name in inputs[0]}

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._optional import optional
+from dppl._types import Float32
 from dppl.encoders.fixed import Adapter
 from dppl.encoders.frozen import FrozenModel, load_torch, tensors_digest
 from dppl.encoders.hub import IMAGE_FILES, files_digest, loading, model_folder, preprocessing_digest
@@ -196,7 +197,7 @@ def _adapter(named: _Named, device: str, precision: str) -> Adapter:
             # Pillow's resampling, whether torchvision is installed or not.
             processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil", **_LOCAL)
 
-        def pixels(image: Any) -> NDArray[np.float32]:
+        def pixels(image: Any) -> Float32:
             return np.asarray(processor(image, return_tensors="np")["pixel_values"][0], np.float32)
 
         return ImageAdapter(

@@ -13,14 +13,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dppl._types import Array
 from dppl.errors import ParameterError
 
-Tokens = dict[str, NDArray[Any]]
+Tokens = dict[str, Array]
 PUBLIC = (
     "A quick brown fox jumps over the lazy dog while seven kind wizards, boxing 42 quartz jugs, give the "
     "public examples that decide nothing but the shape of this check."
@@ -115,7 +114,7 @@ class TextWindows:
         for start in starts:
             windows_of[start : start + self.size] += 1
 
-        def window(row: NDArray[Any], start: int) -> NDArray[Any]:
+        def window(row: Array, start: int) -> Array:
             text = row[self.head : self.head + length]
             return np.concatenate([row[: self.head], text[start : start + self.size], row[self.head + length :]])
 

@@ -12,10 +12,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dppl import _validate
 from dppl._metadata import ENCODER, columns_of, stated
+from dppl._types import Float, Float32
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.as_scikit import names_of_features
 from dppl.estimators.parameters import GROUPS, ROTATION, LatticeOptions, check_values, parameters, with_options
@@ -357,8 +358,8 @@ class Classifier(EmbeddingClassifier):
     from elsewhere. Not covered: a method that reads private values by another way than `measure`.
     """
 
-    coef_: NDArray[np.float64] = field(init=False)
-    intercept_: NDArray[np.float64] = field(init=False)
+    coef_: Float = field(init=False)
+    intercept_: Float = field(init=False)
     _RELEASED = "coef_"
 
     def _complete(self, setting: Setting) -> None:
@@ -375,7 +376,7 @@ class Classifier(EmbeddingClassifier):
         n_classes = len(self.classes_)
         return {"coef": (np.float64, (n_classes, self.lattice_.dim)), "intercept": (np.float64, (n_classes,))}
 
-    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+    def _class_scores(self, features: Float32) -> Float:
         return np.asarray(features.astype(np.float64) @ self.coef_.T + self.intercept_)
 
 

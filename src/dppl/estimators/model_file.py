@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl import _tensorfile
 from dppl._metadata import checked_columns
+from dppl._types import Array
 from dppl.errors import ModelFileError
 from dppl.estimators.as_scikit import check_fitted
 from dppl.estimators.parameters import ROTATION, LatticeOptions
@@ -102,7 +102,7 @@ def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
 
 def unfitted(
     path: str | os.PathLike[str],
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]], EmbeddingClassifier | None]:
+) -> tuple[dict[str, Any], dict[str, Array], EmbeddingClassifier | None]:
     """Return what a model file says, its tensors, and the estimator of its parameters, if it is one of dppl.
 
     Of the guarantee only the budget is read.
@@ -138,7 +138,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     return description
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the description and the tensors of a model file of this format."""
     name = os.fspath(path)
     if not os.path.isfile(name):
@@ -156,7 +156,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
     raise ModelFileError(f"{name} {problem}")
 
 
-def _unfitted(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> EmbeddingClassifier:
+def _unfitted(fields: dict[str, Any], tensors: dict[str, Array]) -> EmbeddingClassifier:
     """Return the estimator of the parameters in a file."""
     if fields["estimator"] not in BY_NAME:
         raise ModelFileError(
@@ -182,7 +182,7 @@ def _unfitted(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embed
     return model
 
 
-def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> EmbeddingClassifier:
+def _rebuild(fields: dict[str, Any], tensors: dict[str, Array]) -> EmbeddingClassifier:
     """Return the model in a file."""
     model, guarantee = _unfitted(fields, tensors), Guarantee.from_dict(fields["guarantee"])
     classes, lattice = np.array(fields["classes"]), Lattice(**fields["lattice"], center=tensors.get("center"))
@@ -217,7 +217,7 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     return model
 
 
-def check_tensor(tensors: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...], kind: type) -> NDArray[Any]:
+def check_tensor(tensors: dict[str, Array], name: str, shape: tuple[int, ...], kind: type) -> Array:
     """Return a tensor of a model file; `Misfit` if it has another shape or dtype, or is not finite."""
     tensor = tensors[name]
     if tensor.shape != shape or tensor.dtype != kind or not np.isfinite(tensor).all():

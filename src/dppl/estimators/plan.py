@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-from numpy.typing import NDArray
-
 from dppl._metadata import columns_of, depends_on_company
+from dppl._types import Array
 from dppl.errors import ParameterError
 from dppl.estimators.public_data import PublicValues, check_lattice
 from dppl.kernel.lattice import Lattice
@@ -74,7 +73,7 @@ class Setting:
     """The public values that a fit knows before a record is read."""
 
     n_features: int  # width of the embeddings
-    classes: NDArray[Any]  # shape (n_classes,); the sorted public list of classes
+    classes: Array  # shape (n_classes,); the sorted public list of classes
     lattice: Lattice  # the map from embeddings to integer rows
     public: PublicValues  # public rows, and public examples of the classes
     task: Task  # what it starts from, and the classes that it may hold

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl._metadata import ENCODER, LATTICE, check_encoder, stated
+from dppl._types import Array
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import Lattice, RowSource, TensorRows, iter_blocks
 from dppl.kernel.lattice.stream import is_tensor
@@ -26,7 +26,7 @@ _MOST_EXAMPLES = 10**12  # of a class, in a file that is believed
 class Examples:
     """Public labelled rows."""
 
-    rows: NDArray[Any]  # shape (n_examples, n_features)
+    rows: Array  # shape (n_examples, n_features)
     codes: Codes  # shape (n_examples,); positions in the class list; some classes may have none
     texts: Sequence[str] | None = None  # what was embedded, where the table of the rows says it
 
@@ -114,7 +114,7 @@ class PublicData:
         given = [name for name in ("rows", "examples") if getattr(self, name) is not None]
         return f"PublicData({', '.join(f'{name}=...' for name in given)})"
 
-    def _checked(self, n_features: int, classes: NDArray[Any], private: tuple[Any, Any] = (None, None)) -> PublicValues:
+    def _checked(self, n_features: int, classes: Array, private: tuple[Any, Any] = (None, None)) -> PublicValues:
         """Return the public data of a fit, in which the `private` rows and labels have no place."""
         X, y = private
         sources: dict[str, RowSource] = {}
@@ -142,7 +142,7 @@ class PublicData:
         return PublicValues(sources.get("rows"), examples)
 
 
-def _examples(table: Any, source: RowSource, labels: Any, classes: NDArray[Any]) -> Examples:
+def _examples(table: Any, source: RowSource, labels: Any, classes: Array) -> Examples:
     """Return examples, all of which have a direction and a class; they are public, so messages may show them."""
     if stated(table, LATTICE) is not None:
         raise InputError("public.examples must be embeddings; their table holds lattice rows.")

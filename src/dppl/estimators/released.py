@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from dppl import _validate
 from dppl._files import write_atomically
 from dppl._metadata import check_encoder
+from dppl._types import Array, Flags, Float, Float32
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import model_file
 from dppl.estimators.as_scikit import ScikitEstimator, check_features, check_fitted
@@ -122,24 +123,24 @@ class ReleasedClassifier(Reported, ScikitEstimator):
     max_classes_per_person: int | None = None
     separator: str | None = None
 
-    classes_: NDArray[Any]
+    classes_: Array
     guarantee_: Guarantee
     lattice_: Lattice
     encoder_: str | None
     columns_: dict[str, str]
     examples_: ExamplesKept | None
-    public_ids_: NDArray[Any] | None
+    public_ids_: Array | None
     _fitted_with: dict[str, Any]
     n_features_in_: int
     # Shares of the classes in the data of the fit, of shape (n_classes,), where a method released counts of them.
-    shares_: NDArray[np.float64] | None = None
+    shares_: Float | None = None
 
     # Name of the attribute that holds what was released; a model that has it is fitted.
     _RELEASED: ClassVar[str]
     # Whether that is a vector or more for each class in the space of the mapped rows.
     has_similarity: bool = True
 
-    def decision_function(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
+    def decision_function(self, X: Any, *, unusable: Unusable = "error") -> Float:
         """Return the score of each class for each row.
 
         Parameters
@@ -169,7 +170,7 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         min_confidence: float | None = None,
         min_similarity: float | None = None,
         unusable: Unusable = "error",
-    ) -> NDArray[Any]:
+    ) -> Array:
         """Predict the class of the largest score for each row; ties go to the first class.
 
         Parameters
@@ -196,7 +197,7 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         codes = self._scores(X, unusable, partial(_sure_codes, least, self._sharpness()), similarity=near)
         return labels_of(codes, self.classes_, codes < 0, "empty")
 
-    def similarity(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
+    def similarity(self, X: Any, *, unusable: Unusable = "error") -> Float:
         """Return how near each row is to the nearest class: the largest cosine with a class's released vector.
 
         Rows of no class are far from all of them; a quantile among public rows of none of the classes says how far
@@ -220,7 +221,7 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         """
         return self._scores(X, unusable, _last, similarity=True)
 
-    def predict_proba(self, X: Any, *, shares: Shares = "equal", unusable: Unusable = "error") -> NDArray[np.float64]:
+    def predict_proba(self, X: Any, *, shares: Shares = "equal", unusable: Unusable = "error") -> Float:
         """Return the probability of each class for each row.
 
         It is the softmax of the scores times a factor that follows from what was released and from how much noise that
@@ -265,20 +266,20 @@ class ReleasedClassifier(Reported, ScikitEstimator):
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
         """Return dtype and shape of each released array, by its name, the attribute without the underscore."""
 
-    def _tensors(self) -> dict[str, NDArray[Any]]:
+    def _tensors(self) -> dict[str, Array]:
         """Return the released arrays for the model file."""
         return {name: getattr(self, f"{name}_") for name in self._shapes()}
 
-    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+    def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
         """Set the fitted attributes from a model file; raise `Misfit` if they do not fit the rest of it."""
         for name, (kind, shape) in self._shapes().items():
             setattr(self, f"{name}_", model_file.check_tensor(tensors, name, shape, kind))
 
     @abstractmethod
-    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+    def _class_scores(self, features: Float32) -> Float:
         """Return scores of shape (n, n_classes) for mapped rows."""
 
-    def _directions(self) -> NDArray[np.float32]:
+    def _directions(self) -> Float32:
         """Return the unit vectors of the classes, shape (n_classes or more, dim); mapped rows are near one of them."""
         if not self.has_similarity:
             what = f"needs a vector for each class in the space of the rows; {type(self).__name__} has none."
@@ -291,7 +292,7 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         """Return what turns scores into logits, from released values and parameters; 1 for those that are logits."""
         return 1.0
 
-    def _log_shares(self, shares: Shares) -> NDArray[np.float64]:
+    def _log_shares(self, shares: Shares) -> Float:
         """Return the logarithm of how frequent each class is; minus infinity for one that does not occur."""
         check_fitted(self, self._RELEASED)
         given: Any = shares
@@ -319,10 +320,10 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         self,
         X: Any,
         unusable: Unusable = "error",
-        made: Callable[[Any], NDArray[Any]] = np.asarray,
+        made: Callable[[Any], Array] = np.asarray,
         *,
         similarity: bool = False,
-    ) -> NDArray[Any]:
+    ) -> Array:
         """Return what is made of the scores, of shape (n, n_classes): NaN for rows that cannot be used and may stay.
 
         With `similarity` a last column has the cosine with the nearest class.
@@ -378,7 +379,7 @@ class Least:
         if self.min_similarity is not None:
             _validate.cosine(min_similarity=self.min_similarity)
 
-    def reasons(self, confidence: NDArray[Any], similarity: NDArray[Any] | None) -> NDArray[Any]:
+    def reasons(self, confidence: Array, similarity: Array | None) -> Array:
         """Return for each row why it gets no label, or None; a row that is far from all classes is not unsure."""
         reasons = np.full(len(confidence), None, object)
         if self.min_confidence is not None:
@@ -392,17 +393,15 @@ class Least:
 ALWAYS = Least()  # a model that labels every row
 
 
-def _scores_of_part(
-    model: ReleasedClassifier, made: Callable[[Any], NDArray[Any]], similarity: bool, part: Part
-) -> NDArray[Any]:
+def _scores_of_part(model: ReleasedClassifier, made: Callable[[Any], Array], similarity: bool, part: Part) -> Array:
     return model._scores(part.read()[0], "empty", made, similarity=similarity)
 
 
-def _last(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def _last(scores: Float) -> Float:
     return scores[:, -1]
 
 
-def _sure_codes(least: Least, sharpness: float, scores: NDArray[np.float64]) -> NDArray[np.int32]:
+def _sure_codes(least: Least, sharpness: float, scores: Float) -> NDArray[np.int32]:
     """Return the position of the class of each row, -1 where it cannot be used, and -2 where it gets no label."""
     near = None if least.min_similarity is None else scores[:, -1]
     scores = scores if near is None else scores[:, :-1]
@@ -412,18 +411,18 @@ def _sure_codes(least: Least, sharpness: float, scores: NDArray[np.float64]) -> 
     return codes
 
 
-def _codes(scores: NDArray[np.float64]) -> NDArray[np.int32]:
+def _codes(scores: Float) -> NDArray[np.int32]:
     """Return the position of the class of each row, -1 where it cannot be used."""
     return np.where(np.isnan(scores[:, 0]), -1, scores.argmax(axis=1)).astype(np.int32)
 
 
-def _probabilities(sharpness: float, offsets: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def _probabilities(sharpness: float, offsets: Float, scores: Float) -> Float:
     from scipy.special import softmax  # here, as few ask for probabilities and it is slow to import
 
     return np.asarray(softmax(sharpness * scores + offsets, axis=1))
 
 
-def refuse_unusable(unusable: NDArray[np.bool_], what: str) -> None:
+def refuse_unusable(unusable: Flags, what: str) -> None:
     """Refuse to predict such rows. Whoever predicts has them, so the message says where they are."""
     places = np.flatnonzero(unusable).tolist()
     if places:
@@ -434,7 +433,7 @@ def refuse_unusable(unusable: NDArray[np.bool_], what: str) -> None:
         )
 
 
-def labels_of(codes: Codes, classes: NDArray[Any], unusable: NDArray[np.bool_], how: str) -> NDArray[Any]:
+def labels_of(codes: Codes, classes: Array, unusable: Flags, how: str) -> Array:
     """Return the class of each row; with ``how="empty"`` as objects, of which those that cannot be used are None."""
     labels = np.asarray(classes[codes])
     if how == "empty":

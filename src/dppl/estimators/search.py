@@ -11,11 +11,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from dppl._progress import hidden
+from dppl._types import Array
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import EmbeddingClassifier, as_json, charge, charged, forget, public_facts
 from dppl.estimators.parameters import Share, check_values, parameters, with_options
@@ -117,7 +117,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
     best_params_: dict[str, Any] = field(init=False)
     best_score_: float = field(init=False)
     guarantee_: Guarantee = field(init=False)
-    classes_: NDArray[Any] = field(init=False)
+    classes_: Array = field(init=False)
 
     estimator: EmbeddingClassifier = field(kw_only=False)
     parameters: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]] = field(kw_only=False)

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dppl._types import Flags, Float
 from dppl.kernel.outcomes import TEMPERATURES
 
-Float: TypeAlias = NDArray[np.float64]
 Interval: TypeAlias = tuple[Any, Any, Any]  # estimate, lower end, upper end
 
 # A size is known if it is so many standard errors.
@@ -69,7 +69,7 @@ class Bands:
 
     of_class: NDArray[np.intp]  # shape (n_classes,)
     weights: Float  # shape (n_classes,); at most 1, so that classes of a band weigh alike
-    tail: NDArray[np.bool_]  # shape (n_bands,); whether sizes in a band are lost in noise
+    tail: Flags  # shape (n_bands,); whether sizes in a band are lost in noise
 
 
 def bands_of(sizes: Float, error: float) -> Bands:

@@ -11,10 +11,10 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from dppl import _validate
+from dppl._types import Flags, Float
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import charge, charged
 from dppl.estimators.plan import ROWS_MIX, of_persons
@@ -45,8 +45,6 @@ from dppl.kernel.reading import are_known, refuse_unusable_records
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
-
-Float = NDArray[np.float64]
 
 # What may be asked besides accuracy, recall and balanced accuracy.
 PARTS = ("precision", "confusions", "calibration", "reliability", "curve")
@@ -208,7 +206,7 @@ def evaluate(
     known = Known.of(predictor.model, ledger, partition)
     guarantee = guarantee_of(budget, paid, [predictor], ids is not None, random_state, known.choices)
     confidences = not declared.keys().isdisjoint({"calibration", "reliability"})
-    scored: list[NDArray[np.bool_]] = []
+    scored: list[Flags] = []
 
     def guesses() -> Iterator[Guesses]:
         for some in predictor.guesses():

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm
 
 from dppl import _validate
+from dppl._types import Float
 from dppl.errors import BudgetError, ParameterError
 from dppl.evaluation.intervals import KNOWN, balanced_accuracy, bands_of, each_class, ratio
 from dppl.evaluation.measuring import measurements, variance
@@ -24,7 +24,6 @@ from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.queries import ADD_REMOVE
 from dppl.planning.plan import class_sizes
 
-Float: TypeAlias = NDArray[np.float64]
 Number: TypeAlias = Literal["accuracy", "recall", "balanced_accuracy"]
 
 WORDS: dict[Number, str] = {

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._metadata import depends_on_company
+from dppl._types import Array, Flags, Float, Float32
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, PrivateSearch
 from dppl.kernel.lattice import RowSource, iter_blocks
@@ -34,7 +35,6 @@ from dppl.kernel.records import Parted
 from dppl.training.classifier import PrivateClassifier
 from dppl.training.items import check_items, embed_items
 
-Float: TypeAlias = NDArray[np.float64]
 Ask: TypeAlias = Callable[[Any], Guesses]
 
 # Rows of a block at most and at least, and about how many numbers it has.
@@ -110,7 +110,7 @@ class AlreadyPredicted:
         return self.max_labels is not None
 
     @property
-    def classes_(self) -> NDArray[Any]:
+    def classes_(self) -> Array:
         """The class list."""
         return np.asarray(self.classes)
 
@@ -125,7 +125,7 @@ class Predictor:
     """A classifier and private records, of which only the shape has been looked at."""
 
     model: Any  # what has a guarantee, or None
-    classes: NDArray[Any]  # shape (n_classes,)
+    classes: Array  # shape (n_classes,)
     n: int  # how many records; private
     probabilities: bool  # whether it says them
     assumption: str
@@ -160,7 +160,7 @@ def predictor_of(model: Any, X: Any) -> Predictor:
     return replace(_foreign(model, classes, X), mixes=mixes)
 
 
-def _classes_of(model: Any) -> NDArray[Any]:
+def _classes_of(model: Any) -> Array:
     """Return the class list of a classifier in its order; one that has none is refused."""
     classes = getattr(model, "classes_", None)
     if classes is None or not hasattr(model, "predict"):
@@ -185,7 +185,7 @@ def _given(model: AlreadyPredicted, X: Any) -> Predictor:
 
         return Predictor(model.model, classes, len(sets), False, GIVEN, known, several=several)
     # Probabilities, a column for each class; or else labels.
-    table: NDArray[Any] = np.empty(())
+    table: Array = np.empty(())
     with suppress(Exception):  # raised below, without the number of rows
         table = as_numpy(X) if is_tensor(X) else np.asarray(X)
     if table.ndim == 2 and table.shape[1] == len(classes) and table.dtype.kind in "fiu":
@@ -201,7 +201,7 @@ def _given(model: AlreadyPredicted, X: Any) -> Predictor:
     return Predictor(model.model, classes, len(table), False, GIVEN, compared)
 
 
-def labels_and_ids(predictor: Predictor, y: Any, groups: Any) -> tuple[Any, NDArray[Any] | None]:
+def labels_and_ids(predictor: Predictor, y: Any, groups: Any) -> tuple[Any, Array | None]:
     """Return labels, or sets of labels, and ids of persons, of which only shapes and kinds have been looked at."""
     shape = np.empty((predictor.n, 0))
     if predictor.several is None:
@@ -212,19 +212,19 @@ def labels_and_ids(predictor: Predictor, y: Any, groups: Any) -> tuple[Any, NDAr
     return labels, None if groups is None else checked_ids(groups, shape)
 
 
-def _margins(sets: NDArray[np.bool_]) -> Guesses:
+def _margins(sets: Flags) -> Guesses:
     """Return what a classifier says that names sets of labels alone, of which the first in the list come first."""
     return Guesses(np.zeros(len(sets), np.intp), np.where(sets, 1.0, -1.0))
 
 
-def _likeliest(table: NDArray[Any]) -> Iterator[Guesses]:
+def _likeliest(table: Array) -> Iterator[Guesses]:
     for block in iter_blocks(table, _ROWS):
         known = ~np.isnan(block).any(axis=1)
         yield Guesses(np.where(known, np.where(known[:, None], block, 0).argmax(axis=1), -1), block)
 
 
 def _embedded(
-    model: EmbeddingClassifier, classes: NDArray[Any], n: int, kind: np.dtype[Any], rows: Callable[[], RowSource]
+    model: EmbeddingClassifier, classes: Array, n: int, kind: np.dtype[Any], rows: Callable[[], RowSource]
 ) -> Predictor:
     """Score rows of a classifier of embeddings, by integers where its scores are linear."""
     linear, several = Linear.of(model), several_labels(model)
@@ -277,13 +277,13 @@ class Linear:
         expected, within = model._class_scores(features), _AGREEMENT * longest
         return linear if np.allclose(linear.scores(features), expected, rtol=_AGREEMENT, atol=within) else None
 
-    def scores(self, features: NDArray[np.float32]) -> Float:
+    def scores(self, features: Float32) -> Float:
         """Return scores of unit rows, shape (n, n_classes)."""
         rows = np.rint(features.astype(np.float64) * _STEPS)
         return np.asarray(rows @ self.weights / self.unit + self.offsets)
 
 
-def _foreign(model: Any, classes: NDArray[Any], X: Any) -> Predictor:
+def _foreign(model: Any, classes: Array, X: Any) -> Predictor:
     """Predict by any other classifier."""
     several = several_labels(model)
     probabilities = several is None and hasattr(model, "predict_proba")
@@ -320,7 +320,7 @@ def _predicted_sets(model: Any, n_classes: int, rows: Any) -> Guesses:
     return _margins(sets)
 
 
-def _predicted(model: Any, classes: NDArray[Any], probabilities: bool, rows: Any) -> Guesses:
+def _predicted(model: Any, classes: Array, probabilities: bool, rows: Any) -> Guesses:
     """Ask a classifier about rows."""
     codes = class_codes(as_labels(model.predict(rows), np.empty((_length(rows), 0))), classes, "ignore")
     if not probabilities:
@@ -336,7 +336,7 @@ def _length(rows: Any) -> int:
     return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
 
 
-def _tried(ask: Ask, shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any] | None:
+def _tried(ask: Ask, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array | None:
     """Return a block of public rows, if they get the same bits at other places and next to odd rows."""
     n = max(_FEWEST_ROWS, min(_ROWS, _NUMBERS // max(1, int(np.prod(shape)))))
     public, places = _made_up((n, *shape), kind), np.arange(n)
@@ -369,7 +369,7 @@ def _taken(guesses: Guesses, places: Any) -> Guesses:
     return Guesses(guesses.predicted[places], None if table is None else table[places])
 
 
-def _surely(ask: Ask, rows: Any, public: NDArray[Any] | None, miss: Guesses) -> Guesses:
+def _surely(ask: Ask, rows: Any, public: Array | None, miss: Guesses) -> Guesses:
     """Ask about rows in a block of the shape of `public`, or about one row; each row that raises is a `miss`."""
     if public is None:
         return _answer(ask, rows) or miss
@@ -386,7 +386,7 @@ def _surely(ask: Ask, rows: Any, public: NDArray[Any] | None, miss: Guesses) -> 
     return _taken(Guesses(np.where(refused, -1, found.predicted), table), slice(0, n))
 
 
-def _refused(ask: Ask, rows: Any) -> NDArray[np.bool_]:
+def _refused(ask: Ask, rows: Any) -> Flags:
     """Mark the rows for which a classifier raises, by halves."""
     n = len(rows)
     if _answer(ask, rows) is not None:
@@ -405,7 +405,7 @@ def _answer(ask: Ask, rows: Any) -> Guesses | None:
         return None
 
 
-def _made_up(shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any]:
+def _made_up(shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
     """Return public rows, the same for all records: in [-1, 1], or from 0 to 126 for integers."""
     waves = np.cos(np.arange(np.prod(shape), dtype=np.float64) ** 2).reshape(shape)
     return (waves if kind.kind == "f" else 63 * (1 + waves)).astype(kind)

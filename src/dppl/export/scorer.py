@@ -17,9 +17,9 @@ from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from dppl._types import Array, Float
 from dppl._version import __version__
 from dppl.continual import ContinualEnsemble
 from dppl.continual._stream import NEVER
@@ -29,7 +29,6 @@ from dppl.kernel.lattice.lattice import rotate
 from dppl.prototypes._shared import unit_directions
 from dppl.training import PrivateClassifier
 
-Float: TypeAlias = NDArray[np.float64]
 Combine: TypeAlias = Literal["logaddexp", "maximum"]
 
 # Divided by where a vector may be zero, which then stays zero.
@@ -77,7 +76,7 @@ class Scorer:
     heads: tuple[Head, ...]
     combine: Combine  # how the scores of several heads become one
     sharpness: float  # what turns scores into logits
-    classes: NDArray[Any]  # shape (n_classes,)
+    classes: Array  # shape (n_classes,)
 
     def scores(self, rows: Any, do: Any) -> Any:
         """Return the scores of rows of float64, NaN for rows without a direction.

@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any
 
 from dppl._optional import optional
-from dppl.export.scorer import Float, Scorer, fitted, scorer_of, statement
+from dppl._types import Float
+from dppl.export.scorer import Scorer, fitted, scorer_of, statement
 
 __all__ = ["STATEMENT", "to_bytes", "to_torch"]
 

@@ -4,10 +4,10 @@ from dataclasses import field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import softmax
 
 from dppl._progress import steps
+from dppl._types import Float
 from dppl.errors import InputError
 from dppl.estimators.parameters import ClosedUnit, Count, parameters
 from dppl.estimators.plan import Setting
@@ -16,8 +16,6 @@ from dppl.kernel.queries import NumberOfRecords, SoftmaxGradients
 from dppl.kernel.reading import Codes
 from dppl.prototypes._softmax import SIZE_PERCENT, ExampleClassifier, measured_size
 from dppl.prototypes.probe import GradientClassifier
-
-Float = NDArray[np.float64]
 
 # Examples that are fitted must not take the clipping norm to zero, where only rounding would be left of residuals.
 _LEAST_CLIP = 1e-3

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
@@ -12,6 +12,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dppl._types import Array, Float
 from dppl.errors import InputError
 
 
@@ -36,7 +37,7 @@ class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classes_ = self.model_.classes_
         return self
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: ArrayLike) -> Array:
         """Return the label of each row of `X`, of shape (n, n_features)."""
         check_is_fitted(self, "model_")
         return np.asarray(self.model_.predict(normalize(validate_data(self, X, reset=False, dtype=np.float64))))
@@ -45,12 +46,12 @@ class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 class _NearestDirection:
     """The class whose sum of unit rows has the largest cosine similarity."""
 
-    def fit(self, rows: NDArray[np.float64], labels: NDArray[Any]) -> Self:
+    def fit(self, rows: Float, labels: Array) -> Self:
         self.classes_, codes = np.unique(labels, return_inverse=True)
         self.directions_ = normalize(np.stack([rows[codes == code].sum(axis=0) for code in range(len(self.classes_))]))
         return self
 
-    def predict(self, rows: NDArray[np.float64]) -> NDArray[Any]:
+    def predict(self, rows: Float) -> Array:
         return np.asarray(self.classes_[(rows @ self.directions_.T).argmax(axis=1)])
 
 

@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from dppl._optional import optional
+from dppl._types import Float, Float32
 from dppl.continual import _stream as stream
 from dppl.continual.ensemble import Scores, combined_scores, normalised
 from dppl.errors import ParameterError, WeakBudgetWarning
@@ -161,7 +162,7 @@ class FilmEnsemble(NetworkClassifier):
         self.__dict__ |= {"guarantee_": guarantee, "_fitted_with": public}
         return self
 
-    def decision_function(self, X: Any) -> NDArray[np.float64]:
+    def decision_function(self, X: Any) -> Float:
         """Return the score of each class, of shape (n, n_classes): one pass of the network for each task."""
         check_is_fitted(self, "values_")
         records = as_inputs(X)
@@ -207,7 +208,7 @@ class FilmEnsemble(NetworkClassifier):
             warnings.warn(weakness, WeakBudgetWarning, stacklevel=3)
         return guarantee
 
-    def _of_task(self, values: NDArray[np.float32]) -> SparseFinetuner:
+    def _of_task(self, values: Float32) -> SparseFinetuner:
         """Return the model of one task, whose logits are scores."""
         model = self._finetuner()._restore(self.guarantee_, values)
         if self.scores == "normalised":

@@ -3,8 +3,8 @@
 from dataclasses import field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dppl._types import Flags, Float, Float32
 from dppl.continual._stream import NEVER, ContinualClassifier, Relation
 from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
@@ -34,7 +34,7 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
         Which classes some task could hold: public. No other is predicted.
     """
 
-    allowed_: NDArray[np.bool_] = field(init=False)
+    allowed_: Flags = field(init=False)
     sampling_rate: float = field(init=False)
     batch_size: float | None = field(init=False)
 
@@ -47,7 +47,7 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
         return {**super()._shapes(), "allowed": (np.bool_, (len(self.classes_),))}
 
-    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+    def _class_scores(self, features: Float32) -> Float:
         return np.where(self.allowed_, super()._class_scores(features), NEVER)
 
 
@@ -68,7 +68,7 @@ class NaiveContinual(ContinualProbe):
     label (two steps).
     """
 
-    def _start(self, setting: Setting) -> NDArray[np.float64]:
+    def _start(self, setting: Setting) -> Float:
         earlier = setting.task.earlier
         return super()._start(setting) if earlier is None else np.asarray(earlier.coef_)
 

@@ -7,12 +7,12 @@ which one is released, or one for each class in every step.
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl._progress import steps
+from dppl._types import Array, Float
 from dppl.estimators import Classifier
 from dppl.estimators.parameters import Count, LatticeParameter, Positive, Share, parameters
 from dppl.estimators.plan import Setting
@@ -20,8 +20,6 @@ from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.stream import in_order
 from dppl.kernel.queries import ClassGramMatrices, ClassSums, GramMatrix, SoftmaxCurvatures, SoftmaxGradients
 from dppl.prototypes._shared import SHARPNESS
-
-Float = NDArray[np.float64]
 
 
 @parameters
@@ -232,12 +230,12 @@ def noise_radius(noise_std: float, dim: int) -> float:
     return math.sqrt(2 * dim) * noise_std
 
 
-def solve_ridge(gram: NDArray[Any], ridge: float, targets: NDArray[Any]) -> Float:
+def solve_ridge(gram: Array, ridge: float, targets: Array) -> Float:
     """Solve ``(gram₊ + ridge·I)·θ = target`` for rows of targets, with the positive part of a noisy matrix."""
     values, vectors = np.linalg.eigh(gram)
     return np.asarray((targets @ vectors / (np.maximum(values, 0) + ridge)) @ vectors.T)
 
 
-def solve_ridges(grams: Iterable[NDArray[Any]], ridge: float, targets: NDArray[Any]) -> Float:
+def solve_ridges(grams: Iterable[Array], ridge: float, targets: Array) -> Float:
     """Return `solve_ridge` of each matrix and its target, one on each core."""
     return np.stack(list(in_order(lambda pair: solve_ridge(pair[0], ridge, pair[1]), zip(grams, targets, strict=True))))

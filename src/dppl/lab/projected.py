@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl._progress import steps
+from dppl._types import Array, Float, Float32
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit
@@ -29,8 +30,6 @@ from dppl.lab.queries import (
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 from dppl.prototypes.mean import MeanPrototypes
 from dppl.prototypes.public import PublicPrototypes
-
-Float = NDArray[np.float64]
 
 Head: TypeAlias = Literal["mean", "public"]
 _HEADS: dict[Head, type[MeanPrototypes] | type[PublicPrototypes]] = {"mean": MeanPrototypes, "public": PublicPrototypes}
@@ -95,7 +94,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
     """
 
     projection_: NDArray[np.int16] = field(init=False)
-    prototypes_: NDArray[Any] = field(init=False)
+    prototypes_: Array = field(init=False)
     public_indices_: NDArray[np.int64] = field(init=False)
     public_ids_: NDArray[np.object_] | None = field(init=False)
 
@@ -197,14 +196,14 @@ class ProjectedPrototypes(EmbeddingClassifier):
         chosen = {"prototypes": (np.int8, (n_classes, 1, width)), "public_indices": (np.int64, (n_classes, 1))}
         return {**projection, **chosen}
 
-    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+    def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
         if self.head == "public":
             if (self.public_indices_ < 0).any():
                 raise Misfit("its positions of public rows do not fit its classes")
             self.public_ids_ = None
 
-    def _class_scores(self, features: NDArray[np.float32]) -> Float:
+    def _class_scores(self, features: Float32) -> Float:
         projected = features.astype(np.float64) @ self.projection_.T.astype(np.float64)
         directions = unit_directions(self.prototypes_.reshape(len(self.classes_), -1))
         return Lattice(len(self.projection_)).features(projected).astype(np.float64) @ directions.T

@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl._types import Float
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice import Lattice, RowSource
 from dppl.kernel.lattice.lattice import LARGEST, Int8
@@ -25,8 +26,6 @@ from dppl.kernel.lattice.residuals import Int64, SoftmaxGradient
 from dppl.kernel.mechanisms import Randomness
 from dppl.kernel.queries import OwnAnswer, Query, answered
 from dppl.kernel.records import HeldRecords, Records
-
-Float = NDArray[np.float64]
 
 # Steps of the grid of weights for the longest row of a projection.
 _ROW_STEPS = 2**10

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
+from dppl._types import Array, Float
 from dppl.errors import InputError, ParameterError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Task(NamedTuple):
     """One task of a stream."""
 
     rows: NDArray[np.int64]  # in increasing order
-    classes: NDArray[Any]  # those that it may hold, which is public
+    classes: Array  # those that it may hold, which is public
 
 
 def class_incremental(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int) -> list[Task]:
@@ -81,11 +82,11 @@ def data_sets(lengths: Sequence[int], classes: Sequence[ArrayLike]) -> list[Task
     return [Task(part, np.sort(np.asarray(names))) for part, names in zip(rows, classes, strict=True)]
 
 
-def _placed(place: NDArray[Any], names: NDArray[Any], n_tasks: int) -> list[Task]:
+def _placed(place: Array, names: Array, n_tasks: int) -> list[Task]:
     return [Task(np.flatnonzero(place == number), np.sort(names)) for number in range(n_tasks)]
 
 
-def _checked(y: ArrayLike, classes: ArrayLike, n_tasks: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _checked(y: ArrayLike, classes: ArrayLike, n_tasks: int) -> tuple[Array, Array]:
     _validate.positive_integer(n_tasks=n_tasks)
     labels, names = np.asarray(y), np.asarray(classes)
     if labels.ndim != 1 or names.ndim != 1 or len(np.unique(names)) != len(names):
@@ -95,7 +96,7 @@ def _checked(y: ArrayLike, classes: ArrayLike, n_tasks: int) -> tuple[NDArray[An
     return labels, names
 
 
-def average_accuracy(accuracies: NDArray[np.float64]) -> NDArray[np.float64]:
+def average_accuracy(accuracies: Float) -> Float:
     """Return the mean of a(t, i) over the tasks i up to t, after each task t.
 
     >>> average_accuracy(np.array([[0.9, 0.0], [0.5, 0.7]])).tolist()
@@ -104,7 +105,7 @@ def average_accuracy(accuracies: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array([row[: t + 1].mean() for t, row in enumerate(accuracies)])
 
 
-def forgetting(accuracies: NDArray[np.float64]) -> NDArray[np.float64]:
+def forgetting(accuracies: Float) -> Float:
     """Return how much lower accuracies on earlier tasks are than they once were, after each task; 0 after the first.
 
     For an earlier task i that is the largest a(s, i) after the tasks s from i to t - 1, minus a(t, i), averaged over
@@ -174,7 +175,7 @@ class Stream:
             named, actual = (" + ".join(map(str, numbers)) for numbers in (expected, sizes))
             raise InputError(f"{self.recipe} has {named} classes; the data has {actual}.")
 
-    def tasks(self, dataset: Dataset, y: NDArray[Any], seed: int) -> list[Task]:
+    def tasks(self, dataset: Dataset, y: Array, seed: int) -> list[Task]:
         """Cut rows with labels `y` into tasks; the seed orders classes and places rows."""
         if self.kind == DATA_SETS:
             lists = np.split(dataset.classes, np.cumsum(dataset.n_classes_of_parts)[:-1])

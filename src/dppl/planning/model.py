@@ -18,13 +18,12 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
+from dppl._types import Float
 from dppl.kernel.privacy import Budget
-
-Float = NDArray[np.float64]
 
 # Of features; any number does, as `noise` is relative to it.
 USUAL_WIDTH = 384

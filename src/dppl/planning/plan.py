@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from dppl import _validate
+from dppl._types import Float
 from dppl.encoders.catalogue import PRESETS
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.public_data import PublicData
@@ -18,7 +19,7 @@ from dppl.kernel.privacy import Budget, PureDP
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.composition import total_epsilon, total_mu, total_rho
 from dppl.planning import model
-from dppl.planning.model import LAWS, NAMED, Float, Law
+from dppl.planning.model import LAWS, NAMED, Law
 
 Found: TypeAlias = Literal["yes", "in part", "no"]
 Describe: TypeAlias = Literal["none", "names"]

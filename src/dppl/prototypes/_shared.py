@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dppl._types import Array, Float32
 from dppl.kernel.privacy import Guarantee
 
 # Cosines times this are logits, where prototypes of unit length are orthogonal and noise is small.
@@ -18,14 +17,14 @@ _HALF_HIDDEN = 0.1
 _LEAST = 1e-3
 
 
-def unit_directions(prototypes: NDArray[Any]) -> NDArray[np.float32]:
+def unit_directions(prototypes: Array) -> Float32:
     """Scale vectors along the last axis to norm 1; a zero vector stays zero."""
     wide = np.asarray(prototypes, np.float64)
     norms = np.linalg.norm(wide, axis=-1, keepdims=True)
     return (wide / np.where(norms > 0, norms, 1.0)).astype(np.float32)
 
 
-def cosine_sharpness(prototypes: NDArray[Any], variances: NDArray[Any] | float = 0.0) -> float:
+def cosine_sharpness(prototypes: Array, variances: Array | float = 0.0) -> float:
     """Return what turns cosines with prototypes into logits, from released values alone; greater than 0.
 
     It grows as prototypes come closer, whose cosines with a row differ little then, and shrinks with their noise.

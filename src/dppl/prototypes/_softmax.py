@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dppl._types import Array, Flags, Float, Float32
 from dppl.estimators import Classifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.parameters import ROTATION, parameters
@@ -22,8 +22,6 @@ from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.lattice import rotate
 from dppl.kernel.reading import Codes
 from dppl.prototypes._shared import unit_directions
-
-Float = NDArray[np.float64]
 
 # Percentage of mu² for the number of records. It decides only the length of a step, so little is paid for it.
 SIZE_PERCENT = 1
@@ -128,7 +126,7 @@ class CentredClassifier(Classifier):
         The map from embeddings to centred unit rows; its `center` is the released mean.
     """
 
-    prototypes_: NDArray[np.float32] = field(init=False)
+    prototypes_: Float32 = field(init=False)
     public_rows = "optional"
     whole_persons = True
 
@@ -142,7 +140,7 @@ class CentredClassifier(Classifier):
         away = math.sqrt(max(0.0, 1 - float(center @ center)))
         self.prototypes_ = unit_directions(center + away * unit_directions(coef))
 
-    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+    def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
         center = check_tensor(tensors, "center", (self.n_features_in_,), np.float64)
         self._set_model(self.coef_, center, self.intercept_, self.shares_)
@@ -283,7 +281,7 @@ class ExampleClassifier:
     features: Float  # shape (n_examples, dim); centred unit rows
     codes: Codes  # shape (n_examples,)
     coef: Float  # shape (n_classes, dim); zero for classes without an example
-    known: NDArray[np.bool_]  # shape (n_classes,); classes with an example
+    known: Flags  # shape (n_classes,); classes with an example
 
     @classmethod
     def fit(cls, features: Float, codes: Codes, n_classes: int) -> Self:
@@ -330,9 +328,7 @@ class Trust:
     right: Float  # shape (n_classes,); what is left of the probability that its examples are right
 
     @classmethod
-    def of(
-        cls, agreement: Float, noise_std: Float, spread: Float, known: NDArray[np.bool_], hits: tuple[float, float]
-    ) -> Self:
+    def of(cls, agreement: Float, noise_std: Float, spread: Float, known: Flags, hits: tuple[float, float]) -> Self:
         """Weigh three hypotheses on the examples: none is right, each is with probability 1/2, all are.
 
         `agreement` has each class's noisy gradient in a row and each class's examples in a column; `spread` is the

@@ -6,8 +6,8 @@ from dataclasses import field
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dppl._types import Float, Float32
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.parameters import LatticeParameter, PersonsParameter, parameters
@@ -56,7 +56,7 @@ class MeanPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
     .. [2] Dong, Roth, Su (2022), Gaussian differential privacy, arXiv:1905.02383v3.
     """
 
-    prototypes_: NDArray[np.float64] = field(init=False)
+    prototypes_: Float = field(init=False)
     _RELEASED = "prototypes_"
     replaces_within_classes = True
 
@@ -93,7 +93,7 @@ class MeanPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
         return {"prototypes": (np.float64, (len(self.classes_), self.lattice_.dim))}
 
-    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+    def _class_scores(self, features: Float32) -> Float:
         return features.astype(np.float64) @ unit_directions(self.prototypes_).T
 
     def _sharpness(self) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl._progress import steps
+from dppl._types import Float
 from dppl.errors import ParameterError
 from dppl.estimators.parameters import Count, parameters
 from dppl.estimators.plan import Setting
@@ -26,8 +27,6 @@ from dppl.prototypes._softmax import (
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
-
-Float = NDArray[np.float64]
 
 # Constants were chosen on unions of messages with 5 to 77 labels, over budgets of mu from 0.25 to 4.
 # Residuals of all labels of a record together are clipped to this norm. From 0.25 to 0.55 accuracy is about the same.

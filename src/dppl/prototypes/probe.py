@@ -7,9 +7,9 @@ from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl._progress import steps
+from dppl._types import Float
 from dppl.errors import ParameterError
 from dppl.estimators import Classifier
 from dppl.estimators.parameters import Count, Positive, Probability, parameters
@@ -131,6 +131,6 @@ class LinearProbe(GradientClassifier):
             coef = coef + step * velocity
         self.coef_ = coef
 
-    def _start(self, setting: Setting) -> NDArray[np.float64]:
+    def _start(self, setting: Setting) -> Float:
         """Return the weights before the first step."""
         return np.zeros((setting.n_classes, setting.lattice.dim))

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl._types import Array, Float, Float32
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit
@@ -136,14 +137,14 @@ class PublicPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
     def _complete(self, setting: Setting) -> None:
         self._fitted_with["clip"] = self.clip_  # the bounds that "auto" found, which a loaded model has, too
 
-    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+    def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
         if (self.public_indices_ < 0).any():
             raise Misfit("its positions of public rows do not fit its classes")
         self.public_ids_ = None
         self.clip_ = parameters["clip"]
 
-    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+    def _class_scores(self, features: Float32) -> Float:
         # The mean distance to unit prototypes (DPPL-v1 eq. 7) is one minus the product with their mean.
         directions = unit_directions(self.prototypes_).mean(axis=1)
         return np.asarray(features.astype(np.float64) @ directions.T)

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl._progress import steps
+from dppl._types import Array, Float, Float32
 from dppl.errors import BudgetError
 from dppl.estimators.model_file import Misfit
 from dppl.estimators.parameters import PersonsParameter, parameters
@@ -29,8 +29,6 @@ from dppl.prototypes._softmax import (
     measured_size,
     shrunken_mean,
 )
-
-Float = NDArray[np.float64]
 
 
 @parameters
@@ -165,10 +163,10 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         shares = {"shares": (np.float64, (len(self.classes_),))} if self.guarantee_.releases else {}
         return {**super()._shapes(), **shares}
 
-    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+    def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
         if self.shares_ is not None and not ((self.shares_ > 0).all() and math.isclose(self.shares_.sum(), 1)):
             raise Misfit("its shares of the classes are none")
 
-    def _class_scores(self, features: NDArray[np.float32]) -> Float:
+    def _class_scores(self, features: Float32) -> Float:
         return np.asarray(features @ self.coef_.T + self.intercept_, np.float64)

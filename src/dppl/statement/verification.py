@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl import _tensorfile
+from dppl._types import Float
 from dppl.errors import DpplError, ModelFileError
 from dppl.estimators import EmbeddingClassifier, PublicData
 from dppl.estimators.model_file import FINETUNED, KEY, load, unfitted
@@ -179,7 +179,7 @@ def _promised(fields: Mapping[str, Any], estimator: EmbeddingClassifier, variant
     """Return what a fit of these parameters promises, with one of two stand-ins for public rows and examples."""
     stated, width = fields["guarantee"], fields["lattice"]["n_features"]
 
-    def stand_in(n: int) -> NDArray[np.float64]:
+    def stand_in(n: int) -> Float:
         return np.asarray(np.cos((variant + 1) * np.arange(n * width, dtype=np.float64)).reshape(n, width))
 
     # Public rows are not in a file. Whatever differs between two stand-ins follows from them and is not compared.

@@ -9,10 +9,11 @@ from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dppl import _validate
 from dppl._fingerprint import Fingerprint
+from dppl._types import Array
 from dppl.encoders import Encoder, load_encoder
 from dppl.encoders.load import Device, Precision, refuse_code
 from dppl.errors import InputError, ParameterError
@@ -244,10 +245,10 @@ class PrivateClassifier(ReleasedClassifier):
         self,
         X: Any,
         unusable: Unusable = "error",
-        made: Callable[[Any], NDArray[Any]] = np.asarray,
+        made: Callable[[Any], Array] = np.asarray,
         *,
         similarity: bool = False,
-    ) -> NDArray[Any]:
+    ) -> Array:
         """Embed items, and return what the estimator makes of their scores."""
         check_fitted(self, "model_")
         return self.model_._scores(self._rows(X, unusable), unusable, made, similarity=similarity)

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dppl._files import write_atomically
 from dppl._metadata import COLUMNS
+from dppl._types import Array, Flags
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.public_data import PublicData
@@ -140,10 +140,10 @@ def settle(
 def check_records(
     source: Source,
     encoder: Encoder,
-    classes: NDArray[Any],
+    classes: Array,
     unknown_labels: str,
     several: SeveralLabels | None = None,
-    y: NDArray[Any] | None = None,
+    y: Array | None = None,
 ) -> None:
     """Stop over what cannot be used before anything is embedded or charged, as a fit would stop over it.
 
@@ -192,8 +192,8 @@ def embed_all(
 def left_out_of(
     report: Path,
     table: EmbeddingTable,
-    classes: NDArray[Any],
-    usable: NDArray[np.bool_],
+    classes: Array,
+    usable: Flags,
     several: SeveralLabels | None = None,
 ) -> bytes:
     """Return the owner's list of the records that were skipped: by `embed`, whose `report` goes on, and by the fit.

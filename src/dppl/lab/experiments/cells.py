@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dppl import metrics
+from dppl._types import Array
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.estimators import PublicData
 from dppl.kernel.privacy.composition import split
@@ -197,7 +198,7 @@ def _correlates(model: Any) -> bool:
     return getattr(model, "noise", "independent") != "independent"
 
 
-def _records(cell: Cell, dataset: Dataset, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _records(cell: Cell, dataset: Dataset, rows: NDArray[np.int64]) -> tuple[Array, Array]:
     """Return the private records of a cell, drawn from these rows."""
     if cell.ir != NATURAL:
         choose = long_tailed if cell.classes is None else cell.classes.long_tailed
@@ -206,7 +207,7 @@ def _records(cell: Cell, dataset: Dataset, rows: NDArray[np.int64]) -> tuple[NDA
 
 
 def _result(
-    cell: Cell, dataset: Dataset, model: Any, y: NDArray[Any], predicted: NDArray[Any], seconds: dict[str, float]
+    cell: Cell, dataset: Dataset, model: Any, y: Array, predicted: Array, seconds: dict[str, float]
 ) -> dict[str, Any]:
     """Return what was measured, and what it holds under: budget, promise, and whether that covers the parameters."""
     budget = cell.make_budget()

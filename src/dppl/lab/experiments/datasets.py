@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dppl._types import Array
 from dppl.errors import InputError, ParameterError
 from dppl.io import load_sample
 from dppl.lab import long_tailed
@@ -102,7 +103,7 @@ class Merged:
         places = np.random.default_rng((seed, 4)).permutation(n_classes)
         return np.minimum(places, self.alone) if self.alone else places % self.groups
 
-    def long_tailed(self, y: NDArray[Any], ratio: float, seed: int) -> NDArray[np.int64]:
+    def long_tailed(self, y: Array, ratio: float, seed: int) -> NDArray[np.int64]:
         """Choose rows as `dppl.lab.long_tailed` does, except that the rest stays large and the others have one size."""
         if not self.alone:
             return long_tailed(y, ratio, seed)
@@ -152,19 +153,19 @@ class DatasetSpec:
 class Dataset:
     """Rows and labels of a data set."""
 
-    X: NDArray[Any]  # X, X_test: shape (n, d)
-    y: NDArray[Any]  # y, y_test: shape (n,)
-    X_test: NDArray[Any]
-    y_test: NDArray[Any]
-    classes: NDArray[Any]  # shape (n_classes,); the labels that occur, sorted
-    pools: dict[str, NDArray[Any]]  # shape (n_public, d)
+    X: Array  # X, X_test: shape (n, d)
+    y: Array  # y, y_test: shape (n,)
+    X_test: Array
+    y_test: Array
+    classes: Array  # shape (n_classes,); the labels that occur, sorted
+    pools: dict[str, Array]  # shape (n_public, d)
     # a line for each row of a pool, where a text file is named
     lines: dict[str, list[str]] = field(default_factory=dict)
-    names: NDArray[Any] | None = None  # shape (n_classes, d); row c says what class c is called
+    names: Array | None = None  # shape (n_classes, d); row c says what class c is called
     # numbers of classes of the data sets that this one joins, whose rows stand one after another
     n_classes_of_parts: tuple[int, ...] = ()
 
-    def split(self, examples: Examples | None, seed: int) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...]]:
+    def split(self, examples: Examples | None, seed: int) -> tuple[NDArray[np.int64], tuple[Array, ...]]:
         """Return the places of the training rows that are private, and the examples and their classes."""
         everything = np.arange(len(self.y), dtype=np.int64)
         if examples is None:
@@ -198,14 +199,14 @@ class Dataset:
         y, y_test = (new[np.searchsorted(self.classes, labels)] for labels in (self.y, self.y_test))
         return replace(self, y=y, y_test=y_test, classes=np.unique(new), names=None)
 
-    def public(self, pool: Pool | None, seed: int) -> NDArray[Any] | None:
+    def public(self, pool: Pool | None, seed: int) -> Array | None:
         """Return the rows of a pool."""
         if pool is None:
             return None
         rows = self.available(pool)
         return rows if pool.rows is None else np.asarray(rows[random_rows(len(rows), pool.rows, seed)])
 
-    def available(self, pool: Pool) -> NDArray[Any]:
+    def available(self, pool: Pool) -> Array:
         """Return the rows that a pool takes, or draws from, still on disk if none are skipped."""
         rows = self.pools[pool.name]
         if pool.without:
@@ -260,7 +261,7 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
     return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools, lines, names)
 
 
-def _check_labels(spec: DatasetSpec, name: str, labels: NDArray[Any], rows: NDArray[Any]) -> None:
+def _check_labels(spec: DatasetSpec, name: str, labels: Array, rows: Array) -> None:
     if labels.shape != (len(rows),):
         raise InputError(
             f"data set {spec.name!r}: {name} must hold a label for each of the {len(rows)} rows of "
@@ -274,11 +275,11 @@ def _joined(parts: list[Dataset]) -> Dataset:
     starts = np.cumsum((0, *sizes[:-1]))
     width = max(part.X.shape[1] for part in parts)
 
-    def rows(name: str) -> NDArray[Any]:
+    def rows(name: str) -> Array:
         several = [getattr(part, name) for part in parts]
         return np.concatenate([np.pad(one, ((0, 0), (0, width - one.shape[1]))) for one in several])
 
-    def labels(name: str) -> NDArray[Any]:
+    def labels(name: str) -> Array:
         several = zip(parts, starts, strict=True)
         return np.concatenate([start + np.searchsorted(part.classes, getattr(part, name)) for part, start in several])
 
@@ -286,7 +287,7 @@ def _joined(parts: list[Dataset]) -> Dataset:
     return Dataset(X, y, X_test, y_test, np.arange(sum(sizes)), {}, n_classes_of_parts=sizes)
 
 
-def _array(path: Path) -> NDArray[Any]:
+def _array(path: Path) -> Array:
     try:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (ValueError, EOFError, OSError) as error:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl._files import atomic_file
 from dppl._optional import optional
+from dppl._types import Float
 from dppl.lab.experiments.names import AT_DELTA, TUNED, epsilon_name
 
 # Okabe and Ito (2008), without the yellow, which is hard to see on white, and six that differ from them.
@@ -158,7 +158,7 @@ def _at_zero(label: str) -> str:
     return f"{label}, mu = 0"
 
 
-def heat_maps(maps: Sequence[tuple[str, NDArray[np.float64]]]) -> Figure:
+def heat_maps(maps: Sequence[tuple[str, Float]]) -> Figure:
     """Draw accuracies on task i (columns) after task t (rows): a map of (title, matrix) each, NaN white."""
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
         figure, axes, _ = _axes(len(maps), "tested on task", "after task")

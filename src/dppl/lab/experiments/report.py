@@ -19,9 +19,9 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl._files import write_atomically
+from dppl._types import Float
 from dppl.errors import InputError
 from dppl.lab.experiments import figures
 from dppl.lab.experiments.comparisons import class_sizes, comparisons, over_budgets
@@ -222,7 +222,7 @@ def _line(label: str, rows: Frame, metric: str) -> Line:
     return Line(label, dict(enumerate(zip(*seeds, strict=True), 1)), method=rows["method"].iloc[0])
 
 
-def _matrix(rows: Frame) -> NDArray[np.float64]:
+def _matrix(rows: Frame) -> Float:
     """Return mean accuracies on task i after task t; NaN where i comes after t."""
     several = [result["stream"]["accuracies"] for result in rows["result"]]
     full = [[[*row, *[np.nan] * (len(matrix) - len(row))] for row in matrix] for matrix in several]

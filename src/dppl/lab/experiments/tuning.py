@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl._optional import optional
+from dppl._types import Array
 from dppl.lab.experiments.config import Cell
 from dppl.lab.experiments.methods import Method, Range
 from dppl.metrics import balanced_accuracy
@@ -17,9 +17,7 @@ _VALIDATION_SHARE = 0.2
 Fit = Callable[[Mapping[str, Any], Any, Any, int], Any]
 
 
-def tune(
-    cell: Cell, method: Method, fit: Fit, X: NDArray[Any], y: NDArray[Any], classes: NDArray[Any]
-) -> dict[str, Any]:
+def tune(cell: Cell, method: Method, fit: Fit, X: Array, y: Array, classes: Array) -> dict[str, Any]:
     """Return the settings with the best balanced accuracy on a held-out fifth of the records, defaults among them."""
     optuna = optional("optuna", "Optuna", "lab")
     optuna.logging.set_verbosity(logging.WARNING)
