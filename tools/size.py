@@ -6,24 +6,24 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1674,
-    "audit": 677,
+    ".": 1660,
+    "audit": 663,
     "cli": 3380,
-    "continual": 1036,
-    "encoders": 2079,
-    "estimators": 2182,
-    "evaluation": 2316,
-    "export": 691,
+    "continual": 1028,
+    "encoders": 2049,
+    "estimators": 2158,
+    "evaluation": 2314,
+    "export": 677,
     "federation": 1537,
     "finetune": 1751,
     "io": 3788,
     "kernel": 7616,
-    "lab": 4564,
-    "planning": 485,
-    "prototypes": 1351,
+    "lab": 4438,
+    "planning": 481,
+    "prototypes": 1304,
     "serve": 928,
-    "statement": 1491,
-    "training": 884,
+    "statement": 1441,
+    "training": 859,
 }
 
 
