@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -14,6 +15,7 @@ from dppl.estimators.public_data import PublicValues, check_lattice
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.measure import Calibrated, Measurement
 from dppl.kernel.privacy import Guarantee
+from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import (
     A_CHANGED_RECORD,
     A_STRICT_STOP,
@@ -42,10 +44,8 @@ _OWN_NOISE = (
     "the computer of an institution, which alone protects its records, ran dppl unchanged; neither the coordinator nor "
     "other institutions need to be trusted"
 )
-_OF_HOLDERS = (
-    "a person with records at several institutions, for whom squares of mu add up",
-    "which institutions took part, and when each of them answered",
-)
+_AT_SEVERAL = "a person with records at several institutions, for whom squares of mu add up"
+_WHO_AND_WHEN = "which institutions took part, and when each of them answered"
 _RECORDS, _PERSONS = "number of records", "number of persons"
 
 
@@ -184,11 +184,14 @@ def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: b
 
 def of_holders(guarantee: Guarantee, names: tuple[str, ...], entries: tuple[str, ...] = ()) -> Guarantee:
     """Return what a guarantee says at each institution of several, for its own records and towards everybody."""
+    mu = guarantee.mu
+    # Each costs mu at most, so k of them cost the square root of k times mu.
+    at_all = "" if mu is None else f", to at most mu = {rounded_up(math.sqrt(len(names)) * mu, 3)}"
     return replace(
         guarantee,
         holders=names,
         ledger_entry="; ".join(entries) or None,
         public_inputs=(*guarantee.public_inputs, _WHO_TOOK_PART),
         assumptions=(*guarantee.assumptions, _OWN_NOISE),
-        not_covered=(*guarantee.not_covered, *_OF_HOLDERS),
+        not_covered=(*guarantee.not_covered, f"{_AT_SEVERAL}{at_all}", _WHO_AND_WHEN),
     )

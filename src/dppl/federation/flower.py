@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
@@ -110,7 +111,8 @@ def serve(
             node = None
             time.sleep(1)
     if node is not None:
-        client.DeactivateNode(fleet.DeactivateNodeRequest(node_id=node.node_id))
+        with suppress(http.HTTPError, RuntimeError):  # the SuperLink may have stopped first
+            client.DeactivateNode(fleet.DeactivateNodeRequest(node_id=node.node_id))
     client.close()
 
 

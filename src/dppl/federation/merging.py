@@ -18,7 +18,9 @@ from dppl.estimators.plan import of_holders
 from dppl.prototypes import MeanPrototypes, SoftmaxPrototypes
 
 
-def merge(models: Mapping[str, EmbeddingClassifier | str | os.PathLike[str]]) -> EmbeddingClassifier:
+def merge(
+    models: Mapping[str, EmbeddingClassifier | str | os.PathLike[str]], *, distinct: bool = False
+) -> EmbeddingClassifier:
     """Merge models of one method that were released from records of different institutions.
 
     Noisy sums (`MeanPrototypes`) add up to the sums that institutions would have answered together. Of
@@ -29,6 +31,8 @@ def merge(models: Mapping[str, EmbeddingClassifier | str | os.PathLike[str]]) ->
     ----------
     models : dict of str to classifier or path
         Fitted models, or their files, by the names of the institutions.
+    distinct : bool, default=False
+        Whether data sets that have one name in the ledgers are known to be different ones.
 
     Returns
     -------
@@ -38,7 +42,8 @@ def merge(models: Mapping[str, EmbeddingClassifier | str | os.PathLike[str]]) ->
     Raises
     ------
     ParameterError
-        If there are fewer than two, or they differ in method, parameters, classes, encoder or whom they protect.
+        If there are fewer than two, if they differ in method, parameters, classes, encoder or whom they protect, or if
+        two were charged to data sets of one name: of one data set costs add up, and the statement is for each alone.
 
     Notes
     -----
@@ -56,6 +61,7 @@ def merge(models: Mapping[str, EmbeddingClassifier | str | os.PathLike[str]]) ->
                 raise ParameterError(
                     f"must agree in {what}; {name} differs from {next(iter(read))}.", parameter="models"
                 )
+    _check_that_no_two_are_of_one_data_set(read, distinct=distinct)
     merged: Any = deepcopy(first)
     every: list[Any] = [first, *others]
     if isinstance(first, MeanPrototypes) and first.adjacency == "add-remove":
@@ -82,6 +88,26 @@ def merge(models: Mapping[str, EmbeddingClassifier | str | os.PathLike[str]]) ->
 
 
 _SOFTMAX = ("coef_", "intercept_")
+
+
+def _check_that_no_two_are_of_one_data_set(models: Mapping[str, Any], *, distinct: bool) -> None:
+    """Refuse models whose costs would add up, as far as their ledgers' names and their bytes show it."""
+    by_name: dict[str, str] = {}
+    by_bytes: dict[bytes, str] = {}
+    for name, one in models.items():
+        content = one.to_bytes()
+        if content in by_bytes:
+            raise ParameterError(f"must be different; {by_bytes[content]} and {name} are the same.", parameter="models")
+        by_bytes[content] = name
+        # Of a charge the statement has the name of the data set and a number, "wards, release 3".
+        entry = one.guarantee_.ledger_entry or ""
+        for data_set in {paid.rpartition(", release ")[0] for paid in entry.split("; ") if paid}:
+            other = by_name.setdefault(data_set, name)
+            if other != name and not distinct:
+                raise ParameterError(
+                    f"{other} and {name} were charged to data sets called {data_set}. If it is one data set, their "
+                    "costs add up: fit once, with the whole budget. If not, merge in Python with distinct=True."
+                )
 
 
 def _differences(one: Any, other: Any) -> list[tuple[str, bool]]:

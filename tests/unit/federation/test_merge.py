@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, SoftmaxPrototypes
+from dppl import GaussianDP, Ledger, MeanPrototypes, PublicData, PublicPrototypes, SoftmaxPrototypes
 from dppl.errors import ParameterError
 from dppl.federation import Federation, InProcess, merge
 from federated import CLASSES, holders, tables
@@ -69,6 +69,23 @@ def test_sums_about_other_centres_are_not_added():
     models = {name: MeanPrototypes(GaussianDP(1), CLASSES, lattice=one).fit(X, y) for name, one in maps.items()}
     with pytest.raises(ParameterError, match="agree in width or map"):
         merge(models)
+
+
+def test_models_of_one_data_set_are_not_merged_unless_the_names_alone_are_one(tmp_path):
+    X, y, _ = tables()["west"]
+
+    def paid(book, data_set):
+        ledger = Ledger(tmp_path / book, data_set, GaussianDP(9))
+        return MeanPrototypes(GaussianDP(1), CLASSES).fit(X, y, ledger=ledger)
+
+    one, again, other = paid("one.db", "wards"), paid("one.db", "wards"), paid("other.db", "west wards")
+    for models in ({"a": one, "b": again}, {"a": one, "c": other, "b": again}):
+        with pytest.raises(ParameterError, match="a and b were charged to data sets called wards"):
+            merge(models)
+        assert merge(models, distinct=True).guarantee_.holders == tuple(models)
+    assert "squares of mu add up, to at most mu = 1.42" in str(merge({"a": one, "c": other}).guarantee_)
+    with pytest.raises(ParameterError, match="a and b are the same"):
+        merge({"a": one, "b": one}, distinct=True)
 
 
 def test_models_that_do_not_go_together_are_refused():
