@@ -21,7 +21,10 @@ from typing import Any, Self
 from dppl._optional import optional
 from dppl.errors import EngineError, InputError
 
-_PAUSE_S, _HEARTBEAT_S, _SAID_S = 0.1, 10.0, 30.0
+# Pauses between two looks for a message: short during a fit, whose asks follow each other, and long between fits.
+_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
+# Flower allows no shorter interval. It takes a node that was killed for present for two of them.
+_HEARTBEAT_S, _SAID_S = 10.0, 30.0
 _RECORD, _CONTENT = "dppl", "content"
 # A program that does nothing: nobody runs it.
 _PROGRAM = b"""[project]
@@ -92,6 +95,7 @@ def serve(
     )
     node = None
     beaten = said = 0.0
+    pause = _PAUSE_S
     while not stopped():
         try:
             if node is None:
@@ -102,8 +106,8 @@ def serve(
             if time.monotonic() - beaten > _HEARTBEAT_S / 2:
                 client.SendNodeHeartbeat(beat.SendNodeHeartbeatRequest(node=node, heartbeat_interval=_HEARTBEAT_S))
                 beaten = time.monotonic()
-            if not _answered_one(client, node, answer):
-                time.sleep(_PAUSE_S)
+            pause = _PAUSE_S if _answered_one(client, node, answer) else min(1.2 * pause, _LONGEST_PAUSE_S)
+            time.sleep(pause)
         except (http.HTTPError, RuntimeError) as error:
             if time.monotonic() - said > _SAID_S:
                 sys.stderr.write(f"dppl: the SuperLink {superlink} does not answer as it must: {error}\n")

@@ -92,13 +92,10 @@ _SOFTMAX = ("coef_", "intercept_")
 
 def _check_that_no_two_are_of_one_data_set(models: Mapping[str, Any], *, distinct: bool) -> None:
     """Refuse models whose costs would add up, as far as their ledgers' names and their bytes show it."""
+    if len({one.to_bytes() for one in models.values()}) < len(models):
+        raise ParameterError("must be different models; two are one.", parameter="models")
     by_name: dict[str, str] = {}
-    by_bytes: dict[bytes, str] = {}
     for name, one in models.items():
-        content = one.to_bytes()
-        if content in by_bytes:
-            raise ParameterError(f"must be different; {by_bytes[content]} and {name} are the same.", parameter="models")
-        by_bytes[content] = name
         # Of a charge the statement has the name of the data set and a number, "wards, release 3".
         entry = one.guarantee_.ledger_entry or ""
         for data_set in {paid.rpartition(", release ")[0] for paid in entry.split("; ") if paid}:

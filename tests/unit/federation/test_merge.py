@@ -84,7 +84,7 @@ def test_models_of_one_data_set_are_not_merged_unless_the_names_alone_are_one(tm
             merge(models)
         assert merge(models, distinct=True).guarantee_.holders == tuple(models)
     assert "squares of mu add up, to at most mu = 1.42" in str(merge({"a": one, "c": other}).guarantee_)
-    with pytest.raises(ParameterError, match="a and b are the same"):
+    with pytest.raises(ParameterError, match="two are one"):
         merge({"a": one, "b": one}, distinct=True)
 
 
