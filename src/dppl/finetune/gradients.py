@@ -1,8 +1,8 @@
 """The gradient of a network as a query: the one file of `dppl.finetune` that holds private records.
 
 The module is called under `torch.func.vmap` on one record alone, so nothing in it can mix records. Its trained layers
-are hooked: their inputs are kept, and zeros that are added to their outputs get the gradients there. A layer's
-gradients follow from the two, a few records at a time, and only the trained coordinates are kept. So memory grows with
+are watched: as soon as the backward pass has the slope at the output of one, the gradients of its trained coordinates
+follow from the slope and from what it was given (`backward`), and the slope is forgotten. So memory grows with
 activations and trained coordinates, and not with the number of weights.
 """
 
@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from fractions import Fraction
+from functools import partial
+from hashlib import sha256
 from importlib import import_module
 from typing import Any, Literal
 
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 from dppl._optional import optional
 from dppl.encoders.frozen import exact_products
 from dppl.errors import InputError, ParameterError
+from dppl.finetune.backward import add_gradients, freeze_normalisation, watching
 from dppl.finetune.selection import Selection, set_weights, sizes_of
 from dppl.kernel import reading
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
@@ -34,15 +37,15 @@ from dppl.kernel.records import HeldRecords, Records
 RADIUS = 2**22
 # Rows are scaled this much shorter than the radius, so that rounding in a norm makes none of them too long.
 _SLACK = 2.0**-10
-# Weights of one layer's gradients that are computed at a time, over all records.
-_CHUNK = 1 << 22
+# Numbers of rows that are rounded or added up at a time; so many of float64 stay in the cache of a core.
+_CHUNK = 1 << 17
 # Largest difference from a plain backward pass, relative to the gradient's largest coordinate.
 _TOLERANCE = 1e-3
 
 
-def statistic_of(size: int) -> str:
+def statistic_of(size: int, n_views: int) -> str:
     """Return what the statement calls the sum, for so many trained weights."""
-    return f"sum of clipped gradients ({size} trained weights)"
+    return f"sum of clipped gradients ({size} trained weights{f', mean of {n_views} views' if n_views else ''})"
 
 
 def noise_within(budget: Budget, times: int, sampling_rate: float) -> RoundedGaussian | SampledGaussian:
@@ -57,14 +60,18 @@ class NetworkGradients(OwnAnswer):
     """The sum over records of the clipped gradient of the cross-entropy in the trained weights of a network.
 
     **Reach.** Let g be the gradient at one record in all trained weights jointly, C the clip and R = 2²². The record
-    adds the integer row q = trunc(g·r/max(‖g‖, C)) with r = R·(1 - 2⁻¹⁰). Its length is not left to floats: coordinates
-    are limited to [-R, R], so their squares, at most 2⁴⁴, are exact in float64. So is a sum of them below 2⁵³, and as
-    no term is negative, a longer sum cannot come out below that. A row with Σq² > R², or with a coordinate that is not
-    a number, becomes zero. So ‖q‖ ≤ R whatever the network computes, sums of rows are exact integers, and one record
-    that is added or removed moves the sum by R at most, if the rows of all others stay what they were.
+    adds the integer row q = trunc(g·r/max(‖g‖, C)) with r = R·(1 - 2⁻¹⁰). Its length is not left to floats: a
+    coordinate is a float32 of 24 bits, so its square is exact in float64. So is a sum of them below 2⁵³, and as no term
+    is negative, a longer sum cannot come out below that. A row for which Σq² ≤ R² does not come out true, as with a
+    coordinate that is not a number, becomes zero. So ‖q‖ ≤ R whatever the network computes, sums of rows are exact
+    integers, and one record that is added or removed moves the sum by R at most, if the rows of all others stay what
+    they were.
 
     They do: the network sees each record alone (`vmap`), in blocks of a fixed shape. In blocks of more than one a
     kernel may still round a record differently in another batch, which the statement names; ``block=1`` rules it out.
+
+    With `n_views` above 0 a record's g is the mean of its gradients at so many views of it, each computed alone, and q
+    follows from this g as before. Which views is public: it follows from the number of the step (`views_of`).
 
     With `sampling_rate` below 1 each ask sums over a new Poisson sample: a record is in it by 32 separate fair coins.
 
@@ -85,30 +92,34 @@ class NetworkGradients(OwnAnswer):
         integral: bool = False,
         block: int = 32,
         sampling_rate: float = 1.0,
+        n_views: int = 0,
     ) -> None:
         self._torch = optional("torch", "torch", "torch")
         self.module, self.selection = deepcopy(module).requires_grad_(False), selection
-        self.sampling_rate, self._clip, self._block = sampling_rate, clip, block
+        self.sampling_rate, self._clip, self._block, self._n_views = sampling_rate, clip, block, n_views
+        if n_views and (len(shape) != 3 or integral):
+            raise ParameterError(f"must be 0 for records of shape {shape}: views are of images.", parameter="views")
         self._device = next(self.module.parameters()).device
         self._dtype = self._torch.int64 if integral else self._torch.float32
-        # Trained positions by layer, and the order in which parameters are asked for.
+        freeze_normalisation(self._torch, self.module)
+        # Trained positions by layer and parameter, and which part of a row they have.
         self._layers: dict[str, dict[str, Any]] = {}
-        self._order = [name.rpartition(".")[::2] for name in selection]
-        self.size = sum(sizes_of(self.module, selection))  # number of trained weights
-        for (layer, own), places in zip(self._order, selection.values(), strict=True):
-            index = ... if places is None else self._torch.from_numpy(places).to(self._device)
+        self._parts: dict[str, dict[str, slice]] = {}
+        self.size = 0  # number of trained weights
+        for (name, places), length in zip(selection.items(), sizes_of(self.module, selection), strict=True):
+            layer, _, own = name.rpartition(".")
+            index = None if places is None else self._torch.from_numpy(places).to(self._device)
             self._layers.setdefault(layer, {})[own] = index
-        # What the trial learns: the number of logits, and the calls of trained layers with the shapes of their outputs.
-        self.n_outputs = 0
-        self._calls: list[str] = []
-        self._shapes: list[tuple[int, ...]] = []
+            self._parts.setdefault(layer, {})[own] = slice(self.size, self.size + length)
+            self.size += length
+        self.n_outputs = 0  # which the trial learns
         self.row_independent = block == 1
         self._try(shape)
 
     @property
     def statistic(self) -> str:
         """The sum, with the number of weights."""
-        return statistic_of(self.size)
+        return statistic_of(self.size, self._n_views)
 
     @property
     def unit(self) -> float:
@@ -121,17 +132,21 @@ class NetworkGradients(OwnAnswer):
             raise ParameterError("gradients of networks are accounted under add-remove only")
         return noise_within(budget, times, self.sampling_rate)
 
-    def answer(self, mechanism: Any, records: Records, source: Randomness, *, weights: Any) -> NDArray[np.int64]:
-        """Return the sum at these trained weights with noise, over a new sample."""
+    def answer(
+        self, mechanism: Any, records: Records, source: Randomness, *, weights: Any, step: int | None = None
+    ) -> NDArray[np.int64]:
+        """Return the sum at these trained weights with noise, over a new sample; without a step there are no views."""
         assert isinstance(records, HeldRecords)  # needs_rows says so
         taken = None
         if isinstance(mechanism, SampledGaussian):
             taken, mechanism = mechanism.sample(len(records.codes), source), mechanism.each
-        exact = self.exact(records, weights=weights, taken=taken)
+        exact = self.exact(records, weights=weights, step=step, taken=taken)
         released: NDArray[np.int64] = mechanism.release(exact, source)
         return released
 
-    def exact(self, records: Records, *, weights: Any, taken: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+    def exact(
+        self, records: Records, *, weights: Any, step: int | None = None, taken: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.int64]:
         """Return the sum over the records that are taken, all by default."""
         assert isinstance(records, HeldRecords)
         set_weights(self.module, self.selection, shaped("weights", weights, self.size).astype(np.float32))
@@ -141,10 +156,10 @@ class NetworkGradients(OwnAnswer):
         total = np.zeros(self.size, np.int64)
         for start in range(0, len(places), self._block):
             part = places[start : start + self._block]
-            total += self.block_sum(inputs[part], records.codes[part])
+            total += self.block_sum(inputs[part], records.codes[part], step)
         return total
 
-    def block_sum(self, inputs: NDArray[Any], codes: NDArray[Any]) -> NDArray[np.int64]:
+    def block_sum(self, inputs: NDArray[Any], codes: NDArray[Any], step: int | None = None) -> NDArray[np.int64]:
         """Return the sum of the integer rows of at most a block of records."""
         torch, n = self._torch, len(inputs)
         # A block of fixed shape: places without a record stay zero, and their rows are not summed.
@@ -152,68 +167,53 @@ class NetworkGradients(OwnAnswer):
         y = torch.zeros(self._block, dtype=torch.int64)
         x[:n] = torch.as_tensor(inputs).to(self._dtype)
         y[:n] = torch.as_tensor(codes)
-        rows = self.integers(x.to(self._device), y.to(self._device))
+        rows = self.integers(x.to(self._device), y.to(self._device), step)
         # Sums of fewer than 2³¹ integers below 2²² are exact in float64.
-        sums = [columns[:n].double().sum(0) for part in rows for columns in _column_chunks(part)]
+        sums = [columns[:n].double().sum(0) for columns in _column_chunks(rows)]
         return np.concatenate([part.cpu().numpy() for part in sums]).astype(np.int64)
 
-    def integers(self, x: Any, y: Any) -> list[Any]:
-        """Return the integer row of each record in parts, one tensor of shape (block, trained) for each parameter.
-
-        They are of float32, which holds integers exactly up to 2²⁴.
-        """
+    def integers(self, x: Any, y: Any, step: int | None = None) -> Any:
+        """Return the integer row of each record, shape (block, size), as float32, which holds integers up to 2²⁴."""
         torch = self._torch
-        rows = self.rows(x, y)
-        norm = sum(torch.linalg.vector_norm(part, dim=1).double().square() for part in rows).sqrt()
-        scale = (RADIUS * (1 - _SLACK) / norm.clamp(min=self._clip)).float()[:, None]
-        for part in rows:  # in place: with many trained weights this is most of the memory
-            part.mul_(scale).nan_to_num_(0.0, 0.0, 0.0).clamp_(-RADIUS, RADIUS).trunc_()
-        # The exact check on which the reach rests: a row that is too long becomes zero.
-        squared = sum(columns.double().square().sum(1) for part in rows for columns in _column_chunks(part))
-        short = (squared <= float(RADIUS) ** 2).float()[:, None]
-        return [part.mul_(short) for part in rows]
+        rows = self.rows(x, y, step)
+        lengths = [torch.linalg.vector_norm(columns, dim=1, keepdim=True).double() for columns in _column_chunks(rows)]
+        norm = torch.linalg.vector_norm(torch.cat(lengths, 1), dim=1, keepdim=True)
+        scale = (RADIUS * (1 - _SLACK) / norm.clamp(min=self._clip)).float()
+        squared = torch.zeros_like(norm)
+        for columns in _column_chunks(rows):  # in place: with many trained weights this is most of the memory
+            columns.mul_(scale).trunc_()
+            squared += columns.double().square_().sum(1, keepdim=True)
+        # The exact check on which the reach rests: a row that is too long, or holds what is no number, becomes zero.
+        return rows.index_fill_(0, (~(squared <= float(RADIUS) ** 2)).nonzero()[:, 0], 0.0)
 
-    def rows(self, x: Any, y: Any) -> list[Any]:
-        """Return the gradient of each record, unclipped: for each parameter a tensor of shape (block, trained)."""
+    def rows(self, x: Any, y: Any, step: int | None = None) -> Any:
+        """Return the gradient of each record, the mean over views if there are some, unclipped, shape (block, size)."""
         torch = self._torch
-        zeros = [torch.zeros((), device=x.device).expand(len(x), *shape).requires_grad_() for shape in self._shapes]
+        rows = torch.zeros(len(x), self.size, device=x.device)
+        watched = watching(torch)
+
+        def watch(layer: str, args: tuple[Any, ...], output: Any) -> Any:
+            return watched(partial(self._add, rows, layer), args[0], output)
+
+        def loss(x: Any, y: Any) -> Any:
+            with self._hooked(watch):
+                return self._cross_entropy(x, y)
+
         attention = import_module("torch.nn.attention")
-        gradients: dict[tuple[str, str], Any] = {}
         with exact_products(torch, self._device.type):
-            with attention.sdpa_kernel(attention.SDPBackend.MATH):  # the fast kernels do not run under vmap
-                losses, inputs = torch.func.vmap(self._loss)(x, y, zeros)
-            # Losses are of one record each, so the gradient of their sum holds the gradient of each record.
-            slopes = torch.autograd.grad(losses.sum(), zeros)
-            for layer, given, slope in zip(self._calls, inputs, slopes, strict=True):
-                for own, part in self._layer_gradients(layer, given.detach(), slope).items():
-                    key = (layer, own)  # a layer that is called twice adds twice
-                    gradients[key] = gradients[key] + part if key in gradients else part
-        return [gradients[key] for key in self._order]
+            views = [x] if step is None or not self._n_views else [*views_of(torch, x, self._n_views, step)]
+            for view in views:
+                with attention.sdpa_kernel(attention.SDPBackend.MATH):  # the fast kernels do not run under vmap
+                    losses = torch.func.vmap(loss)(view, y)
+                # Losses are of one record each, so the slopes of their sum are the slopes of each record.
+                (losses.sum() / len(views)).backward()
+        return rows
 
-    def _layer_gradients(self, layer: str, given: Any, slope: Any) -> dict[str, Any]:
-        """Return the gradients of one call of a layer at the trained coordinates, a few records at a time."""
-        func, module, places = self._torch.func, self.module.get_submodule(layer), self._layers[layer]
-        weights = {own: module.get_parameter(own).detach() for own in places}
-
-        def one_record(given: Any, slope: Any) -> dict[str, Any]:
-            _, pull = func.vjp(lambda weights: func.functional_call(module, weights, (given,)), weights)
-            (gradient,) = pull(slope)
-            return {own: part.flatten()[places[own]] for own, part in gradient.items()}
-
-        chunk = max(1, _CHUNK // sum(weight.numel() for weight in weights.values()))
-        gradients: dict[str, Any] = func.vmap(one_record, chunk_size=min(chunk, len(given)))(given, slope)
-        return gradients
-
-    def _loss(self, x: Any, y: Any, zeros: list[Any]) -> tuple[Any, list[Any]]:
-        """Return the loss at one record, and the inputs of the hooked layers."""
-        inputs: list[Any] = []
-
-        def keep(layer: str, args: tuple[Any, ...], output: Any) -> Any:
-            inputs.append(args[0])
-            return output + zeros[len(inputs) - 1]
-
-        with self._hooked(keep):
-            return self._cross_entropy(x, y), inputs
+    def _add(self, rows: Any, layer: str, given: Any, slope: Any) -> None:
+        """Add the gradients of one call of a layer; one that is called twice adds twice."""
+        module, places = self.module.get_submodule(layer), self._layers[layer]
+        parts = {own: rows[:, part] for own, part in self._parts[layer].items()}
+        add_gradients(self._torch, module, places, given, slope, parts)
 
     def _cross_entropy(self, x: Any, y: Any) -> Any:
         return self._torch.nn.functional.cross_entropy(logits_of(self.module(x[None])), y[None])
@@ -262,33 +262,32 @@ class NetworkGradients(OwnAnswer):
         self.module = own
 
     def _see_layers(self, x: Any) -> None:
-        """Note in what order hooked layers are called, and what shapes they return."""
-        torch = self._torch
+        """Note how many logits there are, and see that each trained layer is called with one tensor and returns one."""
+        torch, called = self._torch, set[str]()
 
         def see(layer: str, args: tuple[Any, ...], output: Any) -> Any:
             if len(args) != 1 or not all(isinstance(value, torch.Tensor) for value in (args[0], output)):
                 raise TypeError(f"layer {layer!r} must take one tensor and return one to be trained")
-            self._calls.append(layer)
-            self._shapes.append(tuple(output.shape))
+            called.add(layer)
             return output
 
         with self._hooked(see), torch.no_grad():
             self.n_outputs = logits_of(self.module(x[None])).shape[-1]
-        if missing := set(self._layers) - set(self._calls):
+        if missing := set(self._layers) - called:
             raise ValueError(f"layer {min(missing)!r} takes no part in its output")
 
     def _compare_with_backward(self, x: Any, y: Any) -> None:
         """Compare the gradient at one record with a plain backward pass, which knows of no layers."""
-        rows = self.rows(x[None], y[None])
-        weights = [self.module.get_submodule(layer).get_parameter(own) for layer, own in self._order]
-        for weight in weights:
-            weight.requires_grad_()
+        row = self.rows(x[None], y[None])[0]
+        weights = [self.module.get_parameter(name).requires_grad_() for name in self.selection]
         with exact_products(self._torch, self._device.type):
-            plain = self._torch.autograd.grad(self._cross_entropy(x, y), weights)
-        largest = max(float(whole.abs().max()) for whole in plain)
-        for (layer, own), whole, row in zip(self._order, plain, rows, strict=True):
-            part = whole.flatten()[self._layers[layer][own]]
-            if not (part - row[0]).abs().max() <= _TOLERANCE * largest:  # or not a number
+            plain = [part.flatten() for part in self._torch.autograd.grad(self._cross_entropy(x, y), weights)]
+        largest = max(float(part.abs().max()) for part in plain)
+        for name, whole in zip(self.selection, plain, strict=True):
+            layer, _, own = name.rpartition(".")
+            index, part = self._layers[layer][own], row[self._parts[layer][own]]
+            difference = (whole if index is None else whole[index]) - part
+            if not difference.abs().max() <= _TOLERANCE * largest:  # or not a number
                 raise ValueError(
                     "a trained weight is used outside its layer's own call, or the input of its layer is written over"
                 )
@@ -328,6 +327,19 @@ class PrivateRecords:
             usable = np.array([np.isfinite(record).all() for record in self.inputs], bool)
             usable &= reading.are_known(self.labels, self._classes)
             reading.refuse_unusable_records(int(usable.sum()), len(usable))
+
+
+def views_of(torch: Any, images: Any, n_views: int, step: int) -> Iterator[Any]:
+    """Return so many views of images, shape (n, channels, height, width); which ones is public, by a hash."""
+    height, width = images.shape[-2:]
+    # Beyond its edges an image is continued by its mirror image.
+    most = min(height, width) // 8
+    wide = torch.nn.functional.pad(images, (most,) * 4, mode="reflect")
+    for number in range(n_views):
+        mirrored, down, right = sha256(f"view {number} of step {step}".encode()).digest()[:3]
+        top, left = down % (2 * most + 1), right % (2 * most + 1)
+        view = wide[..., top : top + height, left : left + width]
+        yield view.flip(-1) if mirrored % 2 else view
 
 
 def as_inputs(X: Any) -> NDArray[Any]:

@@ -90,13 +90,13 @@ def test_gradients_of_norms_are_those_of_single_backward_passes(torch, vit):
     selection = select_weights(vit, ("head", "norm"))
     gradients = NetworkGradients(vit, selection, clip=1.0, shape=(1, 8, 8), block=4)
     x, y = torch.randn(4, 1, 8, 8), torch.tensor([0, 1, 2, 5])
-    rows = gradients.rows(x, y)
+    parts = gradients.rows(x, y).split([vit.get_parameter(name).numel() for name in selection], 1)
     for name in selection:
         vit.get_parameter(name).requires_grad_(True)
     for place in range(4):
         vit.zero_grad()
         torch.nn.functional.cross_entropy(vit(x[place][None]), y[place][None]).backward()
-        for part, name in zip(rows, selection, strict=True):
+        for part, name in zip(parts, selection, strict=True):
             assert torch.allclose(part[place], vit.get_parameter(name).grad.flatten(), rtol=1e-4, atol=1e-6)
 
 

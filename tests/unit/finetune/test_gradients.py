@@ -8,8 +8,9 @@ import pytest
 from dppl import GaussianDP
 from dppl.errors import MissingExtra, ParameterError
 from dppl.finetune import select_weights
-from dppl.finetune.gradients import RADIUS, NetworkGradients
+from dppl.finetune.gradients import RADIUS, NetworkGradients, views_of
 from dppl.kernel.queries import ADD_REMOVE, REPLACE_ONE
+from loops import loop
 from unit.finetune.conftest import Trainer
 
 BLOCK = 8
@@ -20,16 +21,17 @@ def gradients_of(module, selection, clip=1.0, shape=(1, 6, 6), integral=False, b
 
 
 def backward(torch, module, selection, x, y):
-    """Return the gradient at one record by a plain backward pass."""
+    """Return the gradient at one record by a plain backward pass, as one row."""
     weights = [module.get_parameter(name).requires_grad_() for name in selection]
     output = module(x[None])
     loss = torch.nn.functional.cross_entropy(output, y[None])
     found = torch.autograd.grad(loss, weights)
     module.requires_grad_(False)
-    return [
+    parts = [
         part.flatten() if places is None else part.flatten()[torch.from_numpy(places)]
         for part, places in zip(found, selection.values(), strict=True)
     ]
+    return torch.cat(parts)
 
 
 def transformer(torch):
@@ -73,9 +75,55 @@ def test_they_are_those_of_backward_passes(torch, net, train):
     x, y = torch.randn(BLOCK, 1, 6, 6), torch.arange(BLOCK) % 5
     rows = gradients_of(net, selection).rows(x, y)
     for place in range(BLOCK):
-        for row, plain in zip(rows, backward(torch, net, selection, x[place], y[place]), strict=True):
-            assert row[place].shape == plain.shape
-            assert torch.allclose(row[place], plain, rtol=1e-4, atol=1e-6)
+        plain = backward(torch, net, selection, x[place], y[place])
+        assert rows[place].shape == plain.shape
+        assert torch.allclose(rows[place], plain, rtol=1e-4, atol=1e-6)
+
+
+LAYERS = [
+    # A layer, and how it is called: convolutions by windows and others, frozen statistics, and none of them in a batch.
+    lambda nn: nn.Conv2d(2, 6, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2)),
+    lambda nn: nn.Conv2d(2, 4, 1, stride=3),
+    lambda nn: nn.Conv2d(2, 4, 3, padding="same"),
+    lambda nn: nn.Conv2d(2, 4, 3, padding=1, padding_mode="circular"),
+    lambda nn: nn.Conv2d(2, 4, 3, groups=2),
+    lambda nn: nn.BatchNorm2d(2).eval(),
+    lambda nn: nn.Linear(8, 3),
+]
+
+
+@loop("number", range(len(LAYERS)))
+@loop("share", [None, 0.4])
+def test_whatever_the_layer_and_however_many_of_its_weights(torch, number, share):
+    nn, generator = torch.nn, np.random.default_rng(number)
+    torch.manual_seed(number)
+    layer = LAYERS[number](nn)
+    if isinstance(layer, nn.BatchNorm2d):
+        layer.running_mean.normal_()
+        layer.running_var.uniform_(0.5, 2)
+
+    class Several(nn.Module):
+        """Call the layer once, or on two images of a record, which no rule for one image may take."""
+
+        def __init__(self, images):
+            super().__init__()
+            self.layer, self.images, self.head = layer, images, nn.LazyLinear(3)
+
+        def forward(self, x):
+            return self.head(self.layer(x.expand(self.images, -1, -1, -1)).tanh().flatten(1).sum(0, keepdim=True))
+
+    for images in (1, 2):
+        module = Several(images)
+        module(torch.zeros(1, 2, 7, 8))
+        selection = {}
+        for name, weight in module.named_parameters():
+            count = weight.numel() if share is None else max(1, int(share * weight.numel()))
+            selection[name] = None if share is None else np.sort(generator.permutation(weight.numel())[:count])
+        x, y = torch.randn(BLOCK, 2, 7, 8), torch.arange(BLOCK) % 3
+        rows = gradients_of(module, selection, shape=(2, 7, 8)).rows(x, y)
+        for place in range(BLOCK):
+            plain = backward(torch, module, selection, x[place], y[place])
+            assert torch.allclose(rows[place], plain, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [transformer, twice])
@@ -88,8 +136,8 @@ def test_also_of_layer_norms_embeddings_and_layers_that_are_called_twice(torch, 
     y = torch.arange(BLOCK) % 3
     rows = gradients_of(module, selection, shape=tuple(x.shape[1:]), integral=integral).rows(x, y)
     for place in range(BLOCK):
-        for row, plain in zip(rows, backward(torch, module, selection, x[place], y[place]), strict=True):
-            assert torch.allclose(row[place], plain, rtol=1e-4, atol=1e-6)
+        plain = backward(torch, module, selection, x[place], y[place])
+        assert torch.allclose(rows[place], plain, rtol=1e-4, atol=1e-6)
 
 
 def test_clipping_is_over_all_trained_weights_together(torch, net):
@@ -97,8 +145,8 @@ def test_clipping_is_over_all_trained_weights_together(torch, net):
     x[0] /= 1e4  # a gradient that is not clipped
     selection = select_weights(net, sparsity=0.5)
     gradients = gradients_of(net, selection, clip=2.6)
-    rows = torch.cat(gradients.rows(x, y), 1)
-    whole = torch.cat(gradients.integers(x, y), 1).double() * 2.6 / RADIUS
+    rows = gradients.rows(x, y)
+    whole = gradients.integers(x, y).double() * 2.6 / RADIUS
     norms = rows.norm(dim=1)
     assert norms.min() < 2.6 < norms.max()
     expected = rows * (2.6 / norms.clamp(min=2.6))[:, None]
@@ -110,9 +158,9 @@ def test_clipping_is_over_all_trained_weights_together(torch, net):
 def test_no_row_is_longer_than_the_radius(torch, net, factor, monkeypatch):
     """Whatever the floats: squares are summed as Python integers."""
     gradients = gradients_of(net, select_weights(net, sparsity=0.5))
-    parts = [torch.randn(BLOCK, size) * factor for size in (3, 50, 1000)]
-    monkeypatch.setattr(NetworkGradients, "rows", lambda self, x, y: parts)
-    whole = torch.cat(gradients.integers(None, None), 1)
+    rows = torch.randn(BLOCK, 1053) * factor
+    monkeypatch.setattr(NetworkGradients, "rows", lambda self, *_: rows)
+    whole = gradients.integers(None, None)
     for row in whole.tolist():
         assert sum(value * value for value in row) <= RADIUS**2
     assert bool(whole.any()) == (1e-10 < factor < 1e20)  # squares that overflow make a zero row
@@ -121,17 +169,17 @@ def test_no_row_is_longer_than_the_radius(torch, net, factor, monkeypatch):
 def test_rows_that_rounding_made_too_long_are_zero(torch, net, monkeypatch):
     x, y = torch.randn(BLOCK, 1, 6, 6), torch.arange(BLOCK) % 5
     gradients = gradients_of(net, select_weights(net), clip=1e-3)
-    assert torch.cat(gradients.integers(x, y), 1).any(1).all()
+    assert gradients.integers(x, y).any(1).all()
     monkeypatch.setattr("dppl.finetune.gradients._SLACK", -1e-3)
-    assert not torch.cat(gradients.integers(x, y), 1).any()
+    assert not gradients.integers(x, y).any()
 
 
 def test_rows_that_are_not_finite_are_zero_and_touch_no_other(torch, net):
     gradients = gradients_of(net, select_weights(net))
     x, y = torch.randn(BLOCK, 1, 6, 6), torch.arange(BLOCK) % 5
-    clean = torch.cat(gradients.integers(x, y), 1)
+    clean = gradients.integers(x, y)
     x[3], x[5, 0, 0, 0] = float("nan"), float("inf")
-    whole = torch.cat(gradients.integers(x, y), 1)
+    whole = gradients.integers(x, y)
     others = [place for place in range(BLOCK) if place not in (3, 5)]
     assert (whole[others] == clean[others]).all()
     assert clean.any(1).all()
@@ -156,9 +204,9 @@ def test_in_blocks_of_one_each_record_is_computed_by_itself(net, images, monkeyp
     X, y = images[0][:BLOCK], images[1][:BLOCK]
     seen, whole = [], NetworkGradients.rows
 
-    def rows(self, x, y):
+    def rows(self, x, *others):
         seen.append(len(x))
-        return whole(self, x, y)
+        return whole(self, x, *others)
 
     for block, independent in ((1, True), (BLOCK, False)):
         gradients = gradients_of(net, select_weights(net, sparsity=0.3), block=block)
@@ -178,6 +226,30 @@ def test_a_record_moves_a_sum_by_the_radius_at_most(net, images):
     assert 0.99 * RADIUS**2 < largest_change(gradients, X, y) <= RADIUS**2 == gradients.squared_norm
 
 
+def image_gradients(net, n_views, **options):
+    selection = select_weights(net, sparsity=0.3)
+    return NetworkGradients(net, selection, shape=(1, 8, 8), block=BLOCK, n_views=n_views, **options)
+
+
+def test_views_of_a_record_move_a_sum_like_one_record(torch, net):
+    X, y = np.random.default_rng(0).normal(size=(BLOCK, 1, 8, 8)).astype(np.float32), np.arange(BLOCK) % 5
+    assert 0.98 * RADIUS**2 < largest_change(image_gradients(net, 3, clip=0.05), X, y) <= RADIUS**2
+
+
+def test_the_gradient_of_views_is_their_mean(torch, net):
+    x, y = torch.arange(BLOCK * 64.0).reshape(BLOCK, 1, 8, 8).sin(), torch.arange(BLOCK) % 5
+    several, single = image_gradients(net, 5, clip=1.0), image_gradients(net, 0, clip=1.0)
+    views = list(views_of(torch, x, 5, step=7))
+    assert len({view[0].numpy().tobytes() for view in views}) > 2
+    expected = sum(single.rows(view, y) for view in views) / 5
+    assert torch.allclose(several.rows(x, y, 7), expected, rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(several.rows(x, y, 8), expected, rtol=1e-2, atol=1e-4)
+    # Views are moved numbers of the image, by one pixel at most here.
+    assert all(np.isin(view.numpy(), x.numpy()).all() for view in views)
+    with pytest.raises(ParameterError, match="views are of images"):
+        NetworkGradients(net, {"8.weight": None}, clip=1.0, shape=(8,), n_views=2)
+
+
 def test_they_are_accounted_under_add_remove_alone(net):
     gradients = gradients_of(net, select_weights(net, ("head",)))
     assert gradients.squared_reach(ADD_REMOVE) == RADIUS**2
@@ -189,10 +261,10 @@ def test_they_are_accounted_under_add_remove_alone(net):
 def per_layer(original, torch):
     """Plant clipping of each parameter by itself."""
 
-    def integers(self, x, y):
-        rows = self.rows(x, y)
-        scale = [RADIUS * 0.999 / part.norm(dim=1).clamp(min=self._clip)[:, None] for part in rows]
-        return [(part * s).trunc().int() for part, s in zip(rows, scale, strict=True)]
+    def integers(self, x, y, step):
+        parts = self.rows(x, y).tensor_split(4, 1)
+        scale = [RADIUS * 0.999 / part.norm(dim=1).clamp(min=self._clip)[:, None] for part in parts]
+        return torch.cat([(part * s).trunc() for part, s in zip(parts, scale, strict=True)], 1)
 
     return integers
 
@@ -200,15 +272,16 @@ def per_layer(original, torch):
 def after_coupling(original, torch):
     """Plant clipping after the mean of the block was taken off, by which records depend on each other."""
 
-    def integers(self, x, y):
-        return [part - part.sum(0) // 2 for part in original(self, x, y)]
+    def integers(self, x, y, step):
+        rows = original(self, x, y)
+        return rows - rows.sum(0) // 2
 
     return integers
 
 
 def unclipped(original, torch):
-    def integers(self, x, y):
-        return [(part * RADIUS / self._clip).int() for part in self.rows(x, y)]
+    def integers(self, x, y, step):
+        return (self.rows(x, y) * RADIUS / self._clip).trunc()
 
     return integers
 
@@ -233,7 +306,7 @@ def test_a_module_that_mixes_records_gets_each_alone(torch):
     x, y = torch.randn(BLOCK, 4), torch.zeros(BLOCK, dtype=torch.int64)
     first = gradients.integers(x, y)
     x[1:] = 100.0
-    assert all((one[0] == other[0]).all() for one, other in zip(first, gradients.integers(x, y), strict=True))
+    assert (gradients.integers(x, y)[0] == first[0]).all()
 
 
 # Refusals.

@@ -1,0 +1,170 @@
+"""Gradients of single records in the weights of one layer, as far as they are trained.
+
+The first axis of every array counts records, and nothing here adds over it.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any, TypeAlias
+
+# Numbers that a rule works with at a time; so many of float32 stay in the cache of a core.
+_CHUNK = 1 << 18
+
+# From what a layer was given and the slope at what it returned, both of shape (n, ...), to its gradients, (n, size).
+Rule: TypeAlias = Callable[[Any, Any], dict[str, Any]]
+
+
+@cache
+def watching(torch: Any) -> Any:
+    """Return what hands on a layer's output under vmap and calls `keep(given, slope)` in the backward pass.
+
+    Both hold all records there: a hook sits on the tensor beneath vmap.
+    """
+
+    class Watching(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(*_: Any) -> Any:
+            raise RuntimeError("layers are watched under vmap only")
+
+        @staticmethod
+        def setup_context(*_: Any) -> None:
+            """Keep nothing."""
+
+        @staticmethod
+        def vmap(info: Any, in_dims: tuple[Any, ...], keep: Callable[..., None], *tensors: Any) -> tuple[Any, int]:
+            given, output = (
+                tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+                for tensor, dim in zip(tensors, in_dims[1:], strict=True)
+            )
+            if not output.requires_grad:  # no weight does, so the slopes begin here
+                output = output + torch.zeros((), device=output.device, requires_grad=True)
+            # A view that is written over later would lose its hook, and what it is a view of does not.
+            whole, shape = output if output._base is None else output._base, output.shape
+            if whole.numel() != output.numel() or not whole.is_contiguous() or not output.is_contiguous():
+                whole = output = output + 0
+            whole.register_hook(lambda slope: keep(given.detach(), slope.reshape(shape)))
+            return output, 0
+
+    return Watching.apply
+
+
+def add_gradients(
+    torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any, rows: Mapping[str, Any]
+) -> None:
+    """Add the gradients of one call of a layer to `rows`, by parameter of shape (n, trained), a few records at a time.
+
+    `places` says which of a parameter's flat positions are trained; None is all.
+    """
+    size = max(given[0].numel(), sum(layer.get_parameter(own).numel() for own in places))
+    rule: Rule = partial(_by_vjp, torch, layer, places)
+    if type(layer) is torch.nn.Linear:
+        rule = partial(_of_linear, torch, layer, places)
+    elif "forward" in vars(layer) and len(given[0]) == 1:
+        rule = partial(_of_frozen, torch, layer, places)
+    elif _is_plain_convolution(torch, layer, given):
+        rule, size = _of_convolution(torch, layer, places, given, slope)
+    step = max(1, _CHUNK // size)
+    for start in range(0, len(given), step):
+        part = slice(start, start + step)
+        for own, gradient in rule(given[part], slope[part]).items():
+            rows[own][part] += gradient
+
+
+def _by_vjp(torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any) -> dict[str, Any]:
+    """Call the layer once more, each record by itself, and follow it back: for layers of any kind."""
+    func, weights = torch.func, {own: layer.get_parameter(own).detach() for own in places}
+
+    def one_record(given: Any, slope: Any) -> dict[str, Any]:
+        _, pull = func.vjp(lambda weights: func.functional_call(layer, weights, (given,)), weights)
+        (gradient,) = pull(slope)
+        return {own: _taken(part.flatten(), places[own]) for own, part in gradient.items()}
+
+    gradients: dict[str, Any] = func.vmap(one_record)(given, slope)
+    return gradients
+
+
+def _of_linear(torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any) -> dict[str, Any]:
+    n, found = len(given), dict[str, Any]()
+    slope = slope.reshape(n, -1, layer.out_features)
+    if "weight" in places:
+        products = torch.bmm(slope.transpose(1, 2), given.reshape(n, -1, layer.in_features))
+        found["weight"] = _taken(products.flatten(1), places["weight"])
+    if "bias" in places:
+        found["bias"] = _taken(slope.sum(1), places["bias"])
+    return found
+
+
+def _of_frozen(torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any) -> dict[str, Any]:
+    given, slope = (tensor.reshape(len(given), layer.num_features, -1) for tensor in (given, slope))
+    shift = slope.sum(2)
+    scale = ((given * slope).sum(2) - layer.running_mean * shift) * (layer.running_var + layer.eps).rsqrt()
+    return {own: _taken({"weight": scale, "bias": shift}[own], index) for own, index in places.items()}
+
+
+def _is_plain_convolution(torch: Any, layer: Any, given: Any) -> bool:
+    """Whether a layer convolves one image of each record with all its channels, and zeros around it."""
+    return (
+        type(layer) is torch.nn.Conv2d
+        and (layer.groups, layer.padding_mode) == (1, "zeros")
+        and not isinstance(layer.padding, str)
+        and given.shape[1:-3].numel() == 1
+    )
+
+
+def _of_convolution(torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any) -> tuple[Rule, int]:
+    """Return the rule, and how many numbers a record takes in it.
+
+    A filter's weight at (channel, i, j) meets one window of the padded image, as large as the output. So the gradient
+    is the product of the slopes with these windows, and only windows of trained weights are taken.
+    """
+    n_columns, (height, width) = layer.weight[0].numel(), layer.kernel_size
+    trained = places.get("weight")
+    columns, picked = torch.arange(n_columns, device=given.device), None
+    if trained is not None:
+        columns, within = torch.unique(trained % n_columns, return_inverse=True)
+        picked = trained // n_columns * len(columns) + within
+    # Where windows begin in the padded image, whose numbers lie in one piece, and how they step through it.
+    around = [side for size in reversed(layer.padding) for side in (size, size)]
+    rows, across = (size + 2 * padding for size, padding in zip(given.shape[-2:], layer.padding, strict=True))
+    i, j = columns // width % height, columns % width
+    starts = (columns // (height * width) * rows + i * layer.dilation[0]) * across + j * layer.dilation[1]
+    steps, sizes = (layer.stride[0] * across, layer.stride[1]), slope.shape[-2:]
+    last = sum(step * (size - 1) for step, size in zip(steps, sizes, strict=True))
+
+    def rule(given: Any, slope: Any) -> dict[str, Any]:
+        n, found = len(given), dict[str, Any]()
+        slope = slope.reshape(n, layer.out_channels, -1)
+        if "weight" in places:
+            image = torch.nn.functional.pad(given.reshape(n, *given.shape[-3:]), around).contiguous()
+            windows = image.as_strided((image.numel() - last, *sizes), (1, *steps))
+            begin = image[0].numel() * torch.arange(n, device=given.device)[:, None] + starts
+            taken = windows.index_select(0, begin.flatten()).view(n, len(starts), -1)
+            products = torch.bmm(slope, taken.transpose(1, 2)).flatten(1)
+            found["weight"] = _taken(products, picked)
+        if "bias" in places:
+            found["bias"] = _taken(slope.sum(2), places["bias"])
+        return found
+
+    return rule, len(columns) * sizes.numel()
+
+
+def _taken(gradient: Any, places: Any) -> Any:
+    """Take trained positions along the last axis."""
+    return gradient if places is None else gradient.index_select(-1, places)
+
+
+def freeze_normalisation(torch: Any, module: Any) -> None:
+    """Let batch normalisation with frozen statistics be one product and sum, under vmap and in the backward pass."""
+    kinds = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
+    for layer in module.modules():
+        if type(layer) in kinds and not layer.training and layer.track_running_stats:
+            layer.forward = partial(_normalised, layer)
+
+
+def _normalised(layer: Any, x: Any) -> Any:
+    scale = (layer.running_var + layer.eps).rsqrt()
+    shift = -layer.running_mean * scale
+    if layer.affine:
+        scale, shift = scale * layer.weight, shift * layer.weight + layer.bias
+    shape = (-1, *[1] * (x.dim() - 2))
+    return shift.view(shape).addcmul(x, scale.view(shape))
