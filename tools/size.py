@@ -15,7 +15,7 @@ BUDGET = {
     "evaluation": 2314,
     "export": 677,
     "federation": 1566,
-    "finetune": 1751,
+    "finetune": 1954,
     "io": 3788,
     "kernel": 7616,
     "lab": 4438,

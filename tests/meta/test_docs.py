@@ -74,7 +74,7 @@ def test_the_table_of_the_trusted_base_names_every_file_and_about_its_lines():
     files = [
         path
         for path in source.rglob("*.py")
-        if kernel in path.parents or "HeldRecords" in path.read_text(encoding="utf-8")
+        if kernel in path.parents or path.name == "backward.py" or "HeldRecords" in path.read_text(encoding="utf-8")
     ]
     found = {path.relative_to(source).as_posix(): code_lines(path.read_text(encoding="utf-8")) for path in files}
     assert told.keys() == found.keys()
