@@ -29,8 +29,8 @@ __all__ = ["Engine", "InProcess", "RayEngine", "engine_of"]
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
-# Tasks that wait or run for each core: enough to keep it busy while the driver adds.
-_TASKS_PER_CORE = 2
+# Items of a task: enough to take longer than its start, and few to be done again.
+_ITEMS_PER_TASK = 4
 # How often a task is started over after its process or machine died.
 _RETRIES = 5
 
@@ -105,30 +105,47 @@ class RayEngine:
         """Yield the place and the value of each item once, in the order in which tasks end."""
         ray = self._connected()
         with _in_our_words(ray):
-            # The item of a place goes to the same machine in every pass, as long as that lives.
-            machines = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
-            affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-            near = [{"scheduling_strategy": affinity(machine, soft=True)} for machine in machines]
-            near = near if len(near) > 1 else [{}]
-            task = ray.remote(max_retries=_RETRIES, num_cpus=self.cores)(_outcome)
+            places = self._places(ray)
+            task = ray.remote(max_retries=_RETRIES, num_cpus=self.cores)(_outcomes)
             shared = ray.put(function)
-            at_once = _TASKS_PER_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)) // self.cores)
-        waiting = iter(enumerate(items))
-        running: dict[Any, int] = {}
+        # The item of a number goes to the same process in every pass, which has kept what it read for the last one.
+        waiting = [iter(range(first, len(items), len(places))) for first in range(len(places))]
+        running: dict[Any, tuple[int, list[int]]] = {}
+        free = list(range(len(places)))
         # Where one fails, those that run end by themselves and nobody reads what they return: to cancel a task that is
         # about to end can end this process (https://github.com/ray-project/ray/pull/54798).
         while True:
             with _in_our_words(ray):
-                for place, item in islice(waiting, at_once - len(running)):
-                    running[task.options(**near[place % len(near)]).remote(__version__, shared, item)] = place
+                for place in free:
+                    if numbers := list(islice(waiting[place], _ITEMS_PER_TASK)):
+                        few = [items[number] for number in numbers]
+                        running[task.options(**places[place]).remote(__version__, shared, few)] = place, numbers
                 if not running:
                     return
                 (done, *_), _ = ray.wait(list(running), num_returns=1)
-                outcome = ray.get(done)
-            if isinstance(outcome, DpplError):
-                raise outcome
-            yield running.pop(done), outcome
-            del done, outcome  # lets the store forget it
+                outcomes = ray.get(done)
+            place, numbers = running.pop(done)
+            free = [place]
+            for number, outcome in zip(numbers, outcomes, strict=True):
+                if isinstance(outcome, DpplError):
+                    raise outcome
+                yield number, outcome
+            del done, outcomes, outcome  # lets the store forget it
+
+    def _places(self, ray: Any) -> list[dict[str, Any]]:
+        """Return the options by which a task runs in a certain process, of as many as the machines have cores for."""
+        cores = {node["NodeID"]: node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]}
+        affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        processes = [
+            # As long as the machine lives. Ray gives a process only tasks of its own environment.
+            {
+                "scheduling_strategy": affinity(machine, soft=True),
+                "runtime_env": {"env_vars": {"DPPL_PROCESS": str(process)}},
+            }
+            for machine in sorted(cores)
+            for process in range(int(cores[machine]) // self.cores)
+        ]
+        return processes if len(processes) > 1 else [{}]
 
     def _connected(self) -> Any:
         """Return the module of Ray, connected."""
@@ -161,6 +178,10 @@ def engine_of(where: str) -> Engine:
             parameter="engine",
         )
     return RayEngine(None if where == "ray" else where)
+
+
+def _outcomes(version: str, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    return [_outcome(version, function, item) for item in items]
 
 
 def _outcome(version: str, function: Callable[[Any], Any], item: Any) -> Any:

@@ -582,7 +582,7 @@ def shares(held: HeldRecords, weights: Int64) -> Int64:
     """Return what each record weighs, if one of a class weighs so much; the records of a person share that."""
     if held.persons is not None:
         return held.persons.shares(weights)
-    return np.where(held.codes >= 0, weights[held.codes], 0)
+    return np.append(weights, 0)[held.codes]  # the last is for the code -1
 
 
 def on_grid(weights: Float, steps: int) -> Int64:
