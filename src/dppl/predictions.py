@@ -12,7 +12,6 @@ import numpy as np
 
 from dppl._types import Array, Flags, Float32
 from dppl.encoders import Encoder
-from dppl.encoders.load import Device
 from dppl.finetune.workflow import Finetuned
 from dppl.io import EmbeddingTable, PartedTable, Source
 from dppl.io.pipeline import embed_windows
@@ -113,7 +112,6 @@ Predictor: TypeAlias = tuple[Encoder, Callable[[Any], Predictions]]
 def load_predictor(
     model: EmbeddingClassifier | Finetuned,
     encoder: str | None,
-    device: Device,
     shares: Shares | None = None,
     *,
     similarity: bool = False,
@@ -124,7 +122,7 @@ def load_predictor(
     Labels that no guarantee is about need no trial of the encoder.
     """
     if isinstance(model, Finetuned):
-        network, probabilities_of = model.predictor(encoder, device=device)
+        network, probabilities_of = model.predictor(encoder)
 
         def classify(rows: Any) -> Predictions:
             values = probabilities_of(rows).astype(np.float32)
@@ -134,7 +132,7 @@ def load_predictor(
         return network, classify
     from dppl.training.classifier import encoder_of_model  # here, because help texts need no scikit-learn
 
-    loaded = encoder_of_model(model, encoder, device=device, trial=trial)
+    loaded = encoder_of_model(model, encoder, trial=trial)
     return loaded, lambda rows: _classified(model, rows, shares, similarity=similarity)
 
 

@@ -3,7 +3,7 @@
 # docs/tutorials/hospital.md tells it step by step. Run it in an empty folder.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-notes=(--x note --y diagnoses --separator ";" --groups patient)
+notes=(--x note --y diagnoses --read separator=";" --groups patient)
 port=${PORT:-8377}
 
 echo "== 1. The records: made-up notes, and the public list of diagnoses"
@@ -14,20 +14,20 @@ dppl check notes.xlsx "${notes[@]}" --classes diagnoses.txt
 
 echo "== 3. Hold patients out, all notes of one on one side"
 (umask 077; openssl rand -hex 32 > split.key)
-dppl split notes.xlsx --test 0.3 --groups patient --key split.key --out-train train.csv --out-test test.csv
+dppl split notes.xlsx --test 0.3 --groups patient --key split.key --out train.csv test.csv
 
 echo "== 4. An account for the patients, and a model"
-dppl ledger create ledger.db --dataset notes --epsilon 1 --delta 1e-6 --unit person
-dppl train train.csv "${notes[@]}" --classes diagnoses.txt --encoder minilm --strict --epsilon 1 --delta 1e-6 \
-  --ledger ledger.db --dataset notes/train --out notes.safetensors
+dppl ledger create ledger.db notes --epsilon 1 --delta 1e-6 --unit person
+dppl train train.csv "${notes[@]}" --classes diagnoses.txt --encoder minilm --unusable stop --epsilon 1 --delta 1e-6 \
+  --ledger ledger.db notes/train --out notes.safetensors
 
 echo "== 5. How good it is, on the patients who were held out"
-dppl evaluate notes.safetensors test.csv "${notes[@]}" --private --epsilon 1 --delta 1e-6 \
-  --ledger ledger.db --dataset notes/test --out evaluation.json
+dppl evaluate notes.safetensors test.csv "${notes[@]}" --epsilon 1 --delta 1e-6 \
+  --ledger ledger.db notes/test --out evaluation.json
 
 echo "== 6. The papers: the statement, computed again, and a page for the data protection officer"
 dppl show notes.safetensors --results evaluation.json
-dppl verify notes.safetensors --ledger ledger.db --dataset notes
+dppl verify notes.safetensors --ledger ledger.db notes
 dppl show notes.safetensors --for dpo --purpose "Suggest codes of diagnoses for new notes." --by "Ward 7" \
   --ledger ledger.db --results evaluation.json --out dpo.html
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dppl import io
+from dppl import _validate, io
 from dppl.cli._output import note
-from dppl.cli._request import flag, option, request
+from dppl.cli._request import argument, flag, option, request
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.registry import BY_METHOD, estimator_of
 
@@ -26,10 +28,6 @@ if TYPE_CHECKING:
 
 METHODS = f"auto|{'|'.join(BY_METHOD)}"
 _CONSTANTS = {"true": True, "false": False, "none": None}
-_READING = ("id", "kind", "encoding", "sheet")
-# DATA, where a query is typed instead.
-QUERY = Path("the query")
-_DATABASE = "DPPL_DATABASE"
 
 
 @request(panel="budget")
@@ -78,25 +76,23 @@ class NoiseBudget(Budget):
 class Account:
     """What pays for a release."""
 
-    ledger: str | None = option("FILE", "Ledger that pays for the release; see `dppl ledger`.", None)
-    dataset: str | None = option(
-        "NAME[/PART]",
-        "Data set in the ledger, or a part that shares no record.",
+    ledger: tuple[str, str] | None = option(
+        "FILE DATASET[/PART]",
+        "Ledger that pays for the release, and the data set in it, or a part that shares no record (`dppl ledger`).",
         None,
-        typed={"partition": "--dataset"},
+        typed={"dataset": "DATASET of --ledger", "partition": "PART of --ledger"},
     )
 
     def account(self) -> dict[str, Any]:
         """Open the account in an existing ledger, and return it with the part of the data set, as `fit` takes them."""
-        if (self.ledger is None) != (self.dataset is None):
-            raise ParameterError("--ledger FILE and --dataset NAME go together.")
-        if self.ledger is None or self.dataset is None:
+        if self.ledger is None:
             return {"ledger": None, "partition": None}
         from dppl.kernel.privacy import Ledger  # SQLAlchemy, which no help needs
 
         # Parts share no record, so what one of them spends costs the others nothing.
-        dataset, slash, part = self.dataset.partition("/")
-        return {"ledger": Ledger(self.ledger, dataset), "partition": part if slash else None}
+        file, name = self.ledger
+        dataset, slash, part = name.partition("/")
+        return {"ledger": Ledger(file, dataset), "partition": part if slash else None}
 
 
 @request(panel="data")
@@ -138,108 +134,124 @@ def parse_pairs(
     return values
 
 
-@request(panel="data")
-class Query:
-    """What selects texts from a database, instead of DATA."""
+# What --read says, by name; the first five of raw records.
+_READ = {
+    "kind": "auto, images, csv, jsonl, parquet, text, excel",
+    "id": "column of ids of records, not of persons",
+    "encoding": "of a file of lines; by default UTF-8",
+    "sheet": "of a workbook; by default the first",
+    "sql": "query that selects texts, with ORDER BY or an id; DATA is then a .duckdb or .sqlite file, a URL of "
+    "SQLAlchemy, or env:VARIABLE that holds one, since lists of processes show passwords",
+    "x": "column of texts, images or embeddings",
+    "labels": "file of labels apart: of images a CSV file of files and labels; else .npy, .txt or .csv, one a line",
+    "separator": 'what separates the labels of a record that may have several, or none, such as ";"',
+}
 
-    sql: str | None = option(
-        "QUERY",
-        "Instead of DATA: texts that a query selects. It ends with ORDER BY, unless --read id names ids.",
-        None,
-    )
-    database: str | None = option(
-        "FILE|URL",
-        "Where --sql is asked: .duckdb, .sqlite, or a URL of SQLAlchemy. Default: the environment variable "
-        f"{_DATABASE}, where no list of processes shows a password.",
-        None,
-    )
 
-    def place_of_query(self, data: Path) -> str | None:
-        """Return the database of a query that is typed instead of `data`; None without one."""
-        if (self.sql is None) == (data == QUERY):
-            raise ParameterError("name either DATA, or a query with --sql and its database with --database.")
-        if self.sql is None and self.database is not None:
-            raise ParameterError("goes with a query; add --sql.", parameter="database")
-        place = self.database or os.environ.get(_DATABASE)
-        if self.sql is not None and place is None:
-            raise ParameterError(f"needs a database: add --database, or set {_DATABASE}.", parameter="sql")
-        return None if self.sql is None else place
+def reading(*names: str, raw: bool = True, what: str = "DATA") -> Any:
+    """Return the option that says how records are read."""
+    taken = [*list(_READ)[:5], *names] if raw else names
+    text = " ".join([f"How {what} is read; may be repeated.", *(f"{name}: {_READ[name]}." for name in taken)])
+    return option("NAME=VALUE", text, (), typed={name: f"--read {name}" for name in taken})
 
 
 @request(panel="data")
-class Records(Query):
-    """How records are read: embeddings, or raw images and texts."""
+class Records:
+    """Where records are and how they are read: embeddings, or raw images and texts."""
 
-    x: str | None = option("NAME", "Column of texts, images or embeddings. Default: text, image, ...; x.", None)
-    read: list[str] = option(
-        "NAME=VALUE",
-        "How images or texts are read; may be repeated. kind: auto, images, csv, jsonl, parquet, text, excel. "
-        "id: column of ids of records, not of persons. encoding: of a file of lines; by default UTF-8. sheet: of a "
-        "workbook; by default the first.",
-        (),
-        typed={name: f"--read {name}" for name in _READING} | {"columns": "--x, --y, --groups and --read id"},
-    )
+    data: str = argument("DATA", "Embeddings (see `dppl fit`), or images or texts (see `dppl embed`).")
+    read: list[str] = reading()
 
+    @cached_property
     def how(self) -> dict[str, str]:
-        """Return what ``--read`` says, by name."""
-        return parse_pairs(self.read, "read", _READING, literal=False)
+        """What ``--read`` says, by name."""
+        (known,) = (one.metadata["typed"] for one in fields(self) if one.name == "read")
+        return parse_pairs(self.read, "read", known, literal=False)
 
-    def columns(self) -> io.Columns:
-        """Return the columns that are named."""
-        # Not every command asks for labels, or for persons.
-        y, person = getattr(self, "y", None), getattr(self, "groups", None)
-        return io.Columns(self.x, y, self.how().get("id"), person)
+    @property
+    def path(self) -> Path:
+        """DATA as a path; a database, which may be a URL, is only read as the text that was typed."""
+        return Path(self.data)
 
-    def open_source(self, data: Path, columns: io.Columns, labels: Path | None = None) -> io.Source:
-        """Open images or texts as the options say."""
-        # The id is a column, like the columns that have separate options.
-        how: Any = {name: value for name, value in self.how().items() if name != "id"}
-        if (place := self.place_of_query(data)) is None:
-            return io.open_source(data, columns=columns, labels=labels, **how)
-        if labels is not None or how:
-            name = "labels" if labels is not None else next(iter(how))
-            raise ParameterError("goes with files; a query says all.", parameter=name)
-        return io.open_sql(str(self.sql), place, columns=columns)
+    @property
+    def labels(self) -> Path | None:
+        """The file of labels apart."""
+        return Path(self.how["labels"]) if "labels" in self.how else None
 
-    def holds_embeddings(self, data: Path) -> bool:
-        """Return whether DATA is a table of embeddings, and not raw records."""
-        raw = self.sql is not None or self.how().get("kind", "auto") != "auto"
-        return not raw and io.holds_embeddings(data, x=self.x or "x")
-
-    def open_any(self, data: Path, classes: Any) -> tuple[Any, ...]:
-        """Return what a report is about: a table, the classes and ids of persons, or a source and the classes."""
-        x, y, labels, groups = self.x or "x", *(getattr(self, name, None) for name in ("y", "labels", "groups"))
-        if self.holds_embeddings(data):
-            table = io.read_table(data, x=x, y=y or "y", labels=labels)
-            return table, classes, read_ids(data, groups, y=y or "y", labels=labels)
-        return self.open_source(data, self.columns(), labels), classes
-
-
-@request(panel="data")
-class Labels:
-    """Where labels are."""
-
-    y: str | None = option("NAME", "Column of labels. Default: label, labels or y.", None)
-    labels: Path | None = option(
-        "FILE",
-        "Labels apart: of images a CSV file of files and labels; else .npy, .txt or .csv, one a line.",
-        None,
-    )
-
-
-@request(panel="data")
-class Several:
-    """How records have several labels."""
-
-    separator: str | None = option(
-        "TEXT", 'What separates the labels of a record that may have several, or none, such as ";".', None
-    )
+    def shown(self) -> str:
+        """Return DATA as messages show it, without a password."""
+        return "the query" if "sql" in self.how else str(self.path)
 
     def several(self) -> Any:
         """Return how labels are given, where a record may have several."""
         from dppl.kernel.reading import SeveralLabels
 
-        return None if self.separator is None else SeveralLabels(self.separator)
+        return SeveralLabels(self.how["separator"]) if "separator" in self.how else None
+
+    def columns(self) -> io.Columns:
+        """Return the columns that are named."""
+        # Not every command asks for labels, or for persons.
+        x, y, person = (getattr(self, name, None) for name in ("x", "y", "groups"))
+        return io.Columns(x or self.how.get("x"), y, self.how.get("id"), person)
+
+    def database(self) -> str:
+        """Return DATA, or what the environment variable that it names holds."""
+        scheme, _, name = self.data.partition(":")
+        if scheme != "env":
+            return self.data
+        if name not in os.environ:
+            raise ParameterError("names an environment variable that is not set.", parameter="data")
+        return os.environ[name]
+
+    def open_source(self, columns: io.Columns | None = None, path: Path | None = None) -> io.Source:
+        """Open images or texts as the options say."""
+        # The id is a column; how labels are separated, a source need not know.
+        how: Any = {name: value for name, value in self.how.items() if name not in ("x", "id", "separator")}
+        place = path or (self.database() if "sql" in how else self.path)
+        return io.open_source(place, columns=columns or self.columns(), **how)
+
+    def holds_embeddings(self) -> bool:
+        """Return whether DATA is a table of embeddings, and not raw records."""
+        raw = "sql" in self.how or self.how.get("kind", "auto") != "auto"
+        return not raw and io.holds_embeddings(self.path, x=self.columns().x or "x")
+
+    def open_any(self, classes: Any) -> tuple[Any, ...]:
+        """Return what a report is about: a table, the classes and ids of persons, or a source and the classes."""
+        if not self.holds_embeddings():
+            return self.open_source(), classes
+        named = self.columns()
+        table = io.read_table(self.path, x=named.x or "x", y=named.y or "y", labels=self.labels)
+        return table, classes, self.read_ids()
+
+    def read_ids(self) -> Any:
+        """Read whose each record of a table is; labels as ids would make all records of a class one person."""
+        y, groups = self.columns().y or "y", self.columns().person
+        if groups is None:
+            return None
+        if groups == (y if self.labels is None else str(self.labels)):
+            raise InputError(
+                f"must name ids of persons; {groups!r} holds the labels; name another.", parameter="groups"
+            )
+        return io.read_ids(self.path, groups)
+
+
+@request(panel="data")
+class X:
+    """What records are."""
+
+    x: str | None = option(
+        "NAME",
+        "Array or column of texts, images or embeddings. Default: text, image, ...; x.",
+        None,
+        typed={"columns": "--x, --y, --groups and --read id"},
+    )
+
+
+@request(panel="data")
+class Y:
+    """What their labels are."""
+
+    y: str | None = option("NAME", "Array or column of labels. Default: label, labels or y.", None)
 
 
 @request(panel="data")
@@ -255,27 +267,22 @@ class Persons:
     )
 
 
-def read_ids(table: Path, groups: str | None, *, y: str, labels: Path | None) -> Any:
-    """Read whose each record of a table is; labels as ids would make all records of a class one person."""
-    if groups is not None and groups == (y if labels is None else str(labels)):
-        raise InputError(f"must name ids of persons; {groups!r} holds the labels; name another.", parameter="groups")
-    return None if groups is None else io.read_ids(table, groups)
-
-
 @request(panel="data")
 class BeforeCharge:
     """What may stop a run before anything is embedded or charged; without these options no record decides that."""
 
-    strict: bool = flag(
-        "Stop before anything is embedded or charged if a record cannot be used or has a label outside the class list. "
-        "That is one bit about the records, which no guarantee covers."
-    )
-    review: bool = flag(
-        "First show what `dppl check` shows, on your terminal alone, and ask. No guarantee covers your choice."
+    unusable: str = option(
+        "skip|stop|ask",
+        "What to do if records cannot be used or have labels outside the class list. skip: no word of them. stop: "
+        "before anything is embedded or charged, which is one bit about the records. ask: first show on your terminal "
+        "alone what `dppl check` shows. No guarantee covers that bit, or your answer. Default skip.",
+        "skip",
+        typed={"strict": "--unusable stop", "review": "--unusable ask"},
     )
 
     def __post_init__(self) -> None:
-        if self.review:
+        _validate.one_of(("skip", "stop", "ask"), unusable=self.unusable)
+        if self.unusable == "ask":
             from dppl.cli.check import terminal
 
             with terminal():  # or nothing is read
@@ -287,31 +294,30 @@ class BeforeCharge:
         `read` returns a table or source, the classes if they are known, and ids of persons. A strict `fit` stops by
         itself: it knows the encoder.
         """
-        strict = self.strict and not fit
-        if not (self.review or strict):
+        if self.unusable == "skip" or (fit and self.unusable == "stop"):
             return
         from dppl.cli.check import report_on, review
         from dppl.kernel.reading import refuse_unusable_records
 
         report = report_on(*read(), several=several)
-        if self.review:
+        if self.unusable == "ask":
             review(report, fit=fit)
-        if strict:
+        else:
             # A record of several labels is used without those that are unknown, but not by a strict run.
             outside = several is not None and bool(report["labels"] and report["labels"]["unknown"])
             refuse_unusable_records(report["used"] - outside, report["n"])
 
     def strictly(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return parameters of a fit, of which a strict run is one."""
-        if not self.strict:
+        if self.unusable != "stop":
             return options
         if "unknown_labels" in options:
-            raise ParameterError("goes without --options unknown_labels.", parameter="strict")
+            raise ParameterError("stop goes without --options unknown_labels.", parameter="unusable")
         return options | {"unknown_labels": "strict"}
 
 
 @request(panel="method")
-class Method(BeforeCharge, Several):
+class Method(BeforeCharge, Records):
     """Which estimator is fitted, and with which parameters."""
 
     method: str = option(
@@ -332,10 +338,10 @@ class Method(BeforeCharge, Several):
     def estimator(self, budget: Spent, classes: Any, rows: Path | None, **given: Any) -> Any:
         """Return the unfitted estimator; `rows`, the path of public ones, is refused if it would not use them."""
         options, method = self.strictly(parse_pairs(self.options, "options")), self.method
-        if self.separator is not None:
+        if (separator := self.how.get("separator")) is not None:
             if method not in ("auto", "multilabel"):
                 raise ParameterError("is for --method multilabel.", parameter="separator")
-            method, options = "multilabel", {**options, "separator": self.separator}
+            method, options = "multilabel", {**options, "separator": separator}
         # DPPL-Mean reads public rows only for the lattice; elsewhere they would seem to help and do nothing.
         if rows is not None and method == "mean" and not options.keys() & {"lattice__center", "lattice__rotation"}:
             raise ParameterError(
@@ -357,15 +363,8 @@ class Where:
     )
 
 
-@request(panel="encoder")
-class Device:
-    """Where an encoder runs."""
-
-    device: str = option("auto|cpu|cuda", "Where the encoder or network runs. Default auto.", "auto")
-
-
 @request(panel="data")
-class Fitting(Classes, Labels, BeforeCharge, Budget, Account):
+class Fitting(Classes, BeforeCharge, Budget, Account):
     """What every training on private records is asked."""
 
     out: Path = option("MODEL", "Model file to write.")
@@ -422,7 +421,7 @@ def labels_hint(records: io.Source) -> str:
     """Say where labels of this kind of source come from."""
     kind = records.parameters["kind"]
     if kind == "images":
-        return "sort the images into a folder for each class, or name a CSV file with --labels"
+        return "sort the images into a folder for each class, or name a CSV file with --read labels"
     return "write the texts with their labels as a CSV file" if kind == "text" else "name their column with --y"
 
 
@@ -430,7 +429,9 @@ def require_labels(table: io.EmbeddingTable | io.PartedTable, path: Path) -> Any
     """Return the labels of a table; None of one in parts, where they stay."""
     labels = getattr(table, "y", None)
     if labels is None and not getattr(table, "labelled", False):
-        raise InputError(f"{path} has no labels; name their array or column with --y, or their file with --labels.")
+        raise InputError(
+            f"{path} has no labels; name their array or column with --y, or their file with --read labels."
+        )
     return labels
 
 

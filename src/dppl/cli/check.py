@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import IO, Any
 
 import typer
@@ -12,9 +11,9 @@ from rich.console import Console
 
 from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import QUERY, Classes, Labels, Persons, Records, Several
+from dppl.cli._groups import Classes, Persons, Records, X, Y, reading
 from dppl.cli._output import console, print_facts, print_json, table_of
-from dppl.cli._request import argument, flag, option, request
+from dppl.cli._request import flag, option, request
 from dppl.errors import ParameterError
 from dppl.kernel.reading import refuse_unusable_records
 
@@ -25,8 +24,8 @@ _CUT = f"sizes count the first {MAX_LABELS} in the class list, or N with --optio
 _TERMINAL = "/dev/tty"
 
 
-@request("classes", "labels", "groups", "json")
-class Check(Records, Labels, Several, Persons, Classes):
+@request("classes", "x", "y", "groups", "read", "json")
+class Check(X, Y, Persons, Classes, Records):
     r"""Report on private records, before a fit: bad ones, unknown labels, class sizes.
 
     For the data owner's eyes only: the report describes private records, and
@@ -42,14 +41,14 @@ class Check(Records, Labels, Several, Persons, Classes):
       dppl check mails.csv --classes classes.txt
       dppl check notes.csv --read encoding=cp1252 --classes classes.txt
       dppl check notes.xlsx --read sheet=2026 --classes classes.txt
-      dppl check --sql "select text, label from notes order by id" \
-        --database notes.duckdb --classes classes.txt
-      dppl check train.npy --labels y.txt --classes classes.txt --json
+      dppl check notes.duckdb --classes classes.txt \
+        --read sql="select text, label from notes order by id"
+      dppl check train.npy --read labels=y.txt --classes classes.txt --json
       dppl check mails.csv --x body --groups customer --classes folders.txt
       dppl check letters.csv --classes classes.txt --encoder minilm
     """
 
-    table: Path = argument("DATA", "Embeddings (see `dppl fit`), or images or texts (see `dppl embed`).", QUERY)
+    read: list[str] = reading("labels", "separator")
     encoder: str | None = option(
         "URI", "Encoder of texts, to also count those longer than it reads; only its tokenizer is loaded.", None
     )
@@ -57,13 +56,13 @@ class Check(Records, Labels, Several, Persons, Classes):
 
     def run(self) -> None:
         """Read everything and print the report."""
-        about = self.open_any(self.table, self.class_list())
+        about = self.open_any(self.class_list())
         if self.encoder is not None:
             from dppl.encoders.load import load_windows  # here, because few ask for it
 
             if getattr(about[0], "modality", None) != "text":
                 raise ParameterError(
-                    f"is for texts, which an encoder may cut; {self.table} holds none.", parameter="encoder"
+                    f"is for texts, which an encoder may cut; {self.shown()} holds none.", parameter="encoder"
                 )
             about = (*about[:2], None, load_windows(self.encoder))
         with progress("reading"):
@@ -99,7 +98,7 @@ def terminal() -> Iterator[tuple[IO[str], IO[str]]]:
         except OSError:
             raise ParameterError(
                 "shows private counts on a terminal and asks there, but this run has none; use dppl check before it, "
-                "or --strict.",
+                "or --unusable stop.",
                 parameter="review",
             ) from None
         yield answers, shown
@@ -126,7 +125,7 @@ def print_report(report: dict[str, Any], screen: Console, *, fit: bool = True) -
     screen.print()
     print_facts(_facts(report), 15, screen)
     if labels is None:
-        screen.print("There are no labels; name their array or column with --y, or their file with --labels.")
+        screen.print("There are no labels; name their array or column with --y, or their file with --read labels.")
         if fit:
             return
     elif sizes := labels["class_sizes"]:
@@ -197,7 +196,9 @@ def _meant(entry: dict[str, Any]) -> str:
     """Return what an unknown label seems to mean."""
     if "like" in entry:
         return f", like the class {entry['like']!r} but for case, spaces or accents"
-    return f", classes of the list with {entry['separator']!r} between (--separator)" if "separator" in entry else ""
+    return (
+        f", classes of the list with {entry['separator']!r} between (--read separator)" if "separator" in entry else ""
+    )
 
 
 def _places(entry: dict[str, Any]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import QUERY, BeforeCharge, Device, Labels, Persons, Records, labels_hint, parse_pairs
+from dppl.cli._groups import BeforeCharge, Persons, Records, X, Y, labels_hint, parse_pairs, reading
 from dppl.cli._output import console, printable, table_of, tell_owner
 from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
@@ -19,7 +19,7 @@ from dppl.errors import ParameterError
 if TYPE_CHECKING:
     from dppl.encoders import Encoder
 
-_OPTIONS = ("workers", "shard_rows", "precision")
+_OPTIONS = ("rows", "workers", "shard_rows", "precision")
 
 
 def _list_encoders(asked: bool) -> None:
@@ -48,8 +48,8 @@ def _list_encoders(asked: bool) -> None:
     raise typer.Exit
 
 
-@request("out", "encoder", "x", "y", "labels", "encoders")
-class Embed(Records, Labels, Persons, BeforeCharge, Device):
+@request("out", "encoder", "x", "y", "encoders")
+class Embed(X, Y, Persons, BeforeCharge, Records):
     r"""Embed raw images or texts with a frozen public encoder.
 
     Writes a folder of Parquet shards for `dppl fit`. After an interruption the
@@ -65,9 +65,11 @@ class Embed(Records, Labels, Persons, BeforeCharge, Device):
       dppl embed mails.csv --x body --y folder --encoder minilm --out train
     """
 
-    source: Path = argument(
-        "SOURCE", "Folder of images or of .parquet files; .csv, .tsv, .jsonl, .parquet, .txt, .xlsx, .ods.", QUERY
+    data: str = argument(
+        "SOURCE",
+        "Folder of images or of .parquet files; .csv, .tsv, .jsonl, .parquet, .txt, .xlsx, .ods; or a database.",
     )
+    read: list[str] = reading("labels")
     out: Path = option("TABLE", "Folder to write: a new one, or an unfinished one to continue.")
     encoder: str = option("URI", "Frozen public encoder.")
     encoders: bool = option(
@@ -77,12 +79,11 @@ class Embed(Records, Labels, Persons, BeforeCharge, Device):
         is_eager=True,
         callback=_list_encoders,
     )
-    rows: str = option("float16|int8|float32", "How embeddings are stored. Default float16.", "float16")
     options: list[str] = option(
         "NAME=VALUE",
-        "May be repeated. workers: threads that read and decode, by default one for each core, at most 8. shard_rows: "
-        "records in a shard, by default 512 images or 4096 others. precision: float32 or float16, of the encoder's "
-        "arithmetic.",
+        "May be repeated. rows: float16, int8 or float32, how embeddings are stored, by default float16. workers: "
+        "threads that read and decode, by default one for each core, at most 8. shard_rows: records in a shard, by "
+        "default 512 images or 4096 others. precision: float32 or float16, of the encoder's arithmetic.",
         (),
     )
 
@@ -91,17 +92,16 @@ class Embed(Records, Labels, Persons, BeforeCharge, Device):
         out = self.out
         if not out.parent.is_dir() or out.name in ("", "..") or (out.exists() and not out.is_dir()):
             raise ParameterError(f"must name a folder in an existing one; got {out}.", parameter="out")
-        if out.resolve().is_relative_to(self.source.resolve()):
+        if out.resolve().is_relative_to(self.path.resolve()):
             raise ParameterError(f"must not lie in SOURCE, which is read; {out} does.", parameter="out")
         options = parse_pairs(self.options, "options", _OPTIONS)
         precision = options.pop("precision", "auto")
         # The source is opened before the encoder is loaded, which takes seconds.
-        records = self.open_source(self.source, self.columns(), self.labels)
+        records = self.open_source()
         self.check_first(lambda: (records, None))
-        encoder = load_encoder(self.encoder, self.device, precision)
-        rows: Any = self.rows
+        encoder = load_encoder(self.encoder, precision)
         with resumable(out), progress("embedding", records.count) as advance:
-            done = io.embed(records, encoder, out, rows=rows, progress=advance, strict=self.strict, **options)
+            done = io.embed(records, encoder, out, progress=advance, strict=self.unusable == "stop", **options)
         typer.echo(f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"))
         if records.label_type is None:
             typer.echo(f"The table has no labels, which dppl predict does not need; for a fit {labels_hint(records)}.")
@@ -111,12 +111,12 @@ class Embed(Records, Labels, Persons, BeforeCharge, Device):
         tell_owner("the table", printable(done.report))
 
 
-def load_encoder(encoder: str, device: str, precision: str = "auto") -> Encoder:
+def load_encoder(encoder: str, precision: str = "auto") -> Encoder:
     """Load an encoder, and say so if a person is watching, because it takes a while."""
     from dppl import encoders
 
     with progress(f"loading {encoder}"):
-        return encoders.load_encoder(encoder, device=device, precision=precision)  # type: ignore[arg-type]
+        return encoders.load_encoder(encoder, precision=precision)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -15,15 +15,14 @@ from dppl._progress import progress
 from dppl.cli._groups import (
     Account,
     BeforeCharge,
-    Labels,
     NoiseBudget,
     Persons,
-    Several,
+    Y,
     check_output,
     labels_hint,
     load_model,
-    read_ids,
     read_rows_for,
+    reading,
     require_labels,
 )
 from dppl.cli._output import console, note, print_facts, print_json, printable, table_of, tell_owner
@@ -38,11 +37,11 @@ if TYPE_CHECKING:
 
 WARNING = (
     "For the data owner's eyes only: no guarantee covers these numbers. To release numbers of private records, type "
-    "--private with a budget."
+    "a budget, such as --epsilon 1 --delta 1e-6."
 )
 EXACT_THRESHOLD = (
     "Publish this threshold, or a model's answers by it, only if these records are public: chosen by private records "
-    "without --private, it is one more use of them, which no guarantee covers."
+    "without a budget, it is one more use of them, which no guarantee covers."
 )
 _PREDICTED = "predicted"  # the usual column of another model's predictions
 
@@ -58,17 +57,17 @@ class _Tested:
     n_classes: int
 
 
-@request("private", "epsilon", "delta", "out", "groups", "json")
-class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Account):
+@request("epsilon", "delta", "out", "groups", "json")
+class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
     r"""Measure how good a model is on labelled records.
 
-    With --private and a budget, the numbers may be released, such as 0.82 (0.80 to
+    With a budget, the numbers may be released, such as 0.82 (0.80 to
     0.84): the interval covers chance and noise, and holds with 90 %. What the
     budget is too small to say is "cannot tell". Everything printed is paid for,
     once: keep it with --out FILE. Evaluate on records that the model was not
     trained on (`dppl split`); with a ledger, on the other part.
 
-    Without --private the numbers are exact, and for the owner of the records only:
+    Without a budget the numbers are exact, and for the owner of the records only:
     no guarantee covers them, so do not publish them. Balanced accuracy is the mean
     of the class accuracies, and minority accuracy the mean of the smallest 25 %.
     Records that cannot be used are counted, and enter no figure.
@@ -76,25 +75,24 @@ class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Acc
     --max-error E also chooses from which confidence on the model should answer,
     for `dppl predict --min-confidence`, so that at most a share E of its answers is
     wrong: with 90 % confidence, for records like these. Fix E before you look. By
-    private records only with --private, which counts answers by confidence, too, at
-    a share of the budget; without it, only by records that are public.
+    private records only with a budget, a share of which counts answers by confidence;
+    without one, only by records that are public.
 
     MODEL may also be a class list (.txt), if DATA has the labels that another model
-    predicted, as texts in the column "predicted" or --x; with --separator several.
+    predicted, as texts in the column "predicted" or --x; with --read separator several.
 
     Of several labels a record, all numbers are by label: F1, precision and recall,
-    and how often all labels of a record are right. The model says how labels are
-    separated; --separator is for a class list, or where DATA separates otherwise.
+    and how often all labels are right. They are separated as the model says, or --read.
 
     For example:
 
-      dppl evaluate my.safetensors test.csv --private \
+      dppl evaluate my.safetensors test.csv \
         --epsilon 1 --delta 1e-6 --out evaluation.json
 
-      dppl evaluate my.safetensors test.parquet --groups patient --private \
-        --epsilon 1 --delta 1e-6 --ledger wards.db --dataset wards/test
+      dppl evaluate my.safetensors test.parquet --groups patient \
+        --epsilon 1 --delta 1e-6 --ledger wards.db wards/test
 
-      dppl evaluate classes.txt answers.csv --y truth --private \
+      dppl evaluate classes.txt answers.csv --y truth \
         --epsilon 1 --delta 1e-6
 
       dppl evaluate my.safetensors test.npz
@@ -103,8 +101,8 @@ class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Acc
     model: Path = argument(
         "MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`; or a class list, see above."
     )
-    private: bool = flag("Release the numbers under differential privacy: add a budget.")
-    out: Path | None = option("FILE", "With --private: JSON file to write, for `dppl show --results`.", None)
+    read: list[str] = reading("labels", "separator")
+    out: Path | None = option("FILE", "With a budget: JSON file to write, for `dppl show --results`.", None)
     max_error: float | None = option(
         "E", "Choose a least confidence: at most a share E of the answers is wrong, such as 0.05.", None
     )
@@ -112,19 +110,20 @@ class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Acc
 
     def run(self) -> None:
         """Measure and print."""
-        if self.table.suffix == ".safetensors" != self.model.suffix:
+        if self.path.suffix == ".safetensors" != self.model.suffix:
             raise ParameterError("name MODEL first, then DATA.")
         if self.max_error is not None:
             _validate.open_unit(max_error=self.max_error)
             if self._is_class_list():
                 raise ParameterError("needs probabilities, which DATA does not have.", parameter="max_error")
-        if self.private:
-            self._release()
-        else:
-            for name in ("epsilon", "delta", "mu", "ledger", "dataset", "out"):
-                if getattr(self, name) is not None:
-                    raise ParameterError("is for a private evaluation; add --private.", parameter=name)
-            self._show()
+        for name in ("ledger", "out"):
+            if getattr(self, name) is not None and not self._is_private():
+                raise ParameterError("is for a private evaluation; add a budget.", parameter=name)
+        self._release() if self._is_private() else self._show()
+
+    def _is_private(self) -> bool:
+        """Return whether a budget is named, by which numbers may be released."""
+        return any(one is not None for one in (self.epsilon, self.delta, self.mu))
 
     def _release(self) -> None:
         """Evaluate under differential privacy."""
@@ -134,7 +133,7 @@ class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Acc
 
         budget = self.budget()
         if self.out is not None:
-            check_output(self.out, (self.model, self.table, self.labels))
+            check_output(self.out, (self.model, self.path, self.labels))
         account = self.account()
         note(budget.weakness)
         with self._tested(budget, account) as tested:
@@ -146,7 +145,7 @@ class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Acc
                 tested.labels,
                 budget,
                 groups=tested.persons,
-                unknown_labels="strict" if self.strict else "ignore",
+                unknown_labels="strict" if self.unusable == "stop" else "ignore",
                 **account,
             )
         # Written before a word is printed: it is paid for, and whoever reads a pipe may go away.
@@ -159,7 +158,7 @@ class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Acc
             _print_private(evaluation)
             self._print_threshold(chosen)
             if self.ledger is not None:
-                print_charge(self.ledger, account["ledger"], evaluation.guarantee)
+                print_charge(self.ledger[0], account["ledger"], evaluation.guarantee)
             if self.out is None:
                 typer.echo("Keep this: a second run costs as much again. --out FILE writes it for dppl show.")
             else:
@@ -184,10 +183,10 @@ class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Acc
         if self.holds_rows(model):
             rows = self._rows(model)
             with progress("predicting"):
-                yield _Tested(model, rows, require_labels(rows, self.table), self._ids(), len(model.classes_))
+                yield _Tested(model, rows, require_labels(rows, self.path), self.read_ids(), len(model.classes_))
             return
         source = self._labelled(
-            self.open_records(model, self.table, labelled=True), model.classes_, getattr(model, "several", None)
+            self.open_records(model, labelled=True), model.classes_, getattr(model, "several", None)
         )
         loaded = self.load_predictor(model)
         labels, persons = labels_and_persons(source)
@@ -203,8 +202,8 @@ class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Acc
         if model.several_labels:
             if self.max_error is not None:
                 raise ParameterError("is for a model that gives a record one label.", parameter="max_error")
-            model.separator = self.separator or model.separator or SEPARATOR
-        elif self.separator is not None:
+            model.separator = self.how.get("separator") or model.separator or SEPARATOR
+        elif "separator" in self.how:
             raise ParameterError("is for a model of several labels a record.", parameter="separator")
         return model
 
@@ -222,26 +221,24 @@ class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Acc
                 raise ParameterError("is for a model, but MODEL is a class list.", parameter=name)
         classes = io.read_classes(self.model)
         columns = replace(self.columns(), x=self.x or _PREDICTED)
-        source = self._labelled(self.open_source(self.table, columns), classes, self.several())
+        source = self._labelled(self.open_source(columns), classes, self.several())
         labels, persons = labels_and_persons(source)
         ids = None if self.groups is None else persons
-        most = None if self.separator is None else MAX_LABELS
-        table = AlreadyPredicted(classes, max_labels=most, separator=self.separator)
+        separator = self.how.get("separator")
+        most = None if separator is None else MAX_LABELS
+        table = AlreadyPredicted(classes, max_labels=most, separator=separator)
         return _Tested(table, predicted_labels(source), labels, ids, len(classes))
 
     def _labelled(self, source: io.Source, classes: Any, several: SeveralLabels | None) -> io.Source:
         if source.label_type is None:
-            raise InputError(f"{self.table} has no labels; {labels_hint(source)}.")
+            raise InputError(f"{self.shown()} has no labels; {labels_hint(source)}.")
         self.check_first(lambda: (source, classes), several=several)
         return source
 
     def _rows(self, model: Any) -> io.EmbeddingTable:
-        table = read_rows_for(model, self.table, x=self.x or "x", y=self.y or "y", labels=self.labels)
-        self.check_first(lambda: (table, model.classes_, self._ids()), several=getattr(model, "several", None))
+        table = read_rows_for(model, self.path, x=self.x or "x", y=self.y or "y", labels=self.labels)
+        self.check_first(lambda: (table, model.classes_, self.read_ids()), several=getattr(model, "several", None))
         return table
-
-    def _ids(self) -> Any:
-        return read_ids(self.table, self.groups, y=self.y or "y", labels=self.labels)
 
     def _show(self) -> None:
         """Compare predictions with labels, and print plain numbers for the owner."""
@@ -266,14 +263,14 @@ class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Acc
             classes, several = model.classes_, getattr(model, "several", None)
             if self.holds_rows(model):
                 rows = self._rows(model)
-                truth = list(require_labels(rows, self.table))
+                truth = list(require_labels(rows, self.path))
                 with progress("predicting"):
                     found = predict_table(model, rows, shares)
                 predicted, tables = found.labels, [found.probabilities]
                 if self.groups is not None:
-                    persons = list(self._ids())
+                    persons = list(self.read_ids())
             else:
-                source = self._labelled(self.open_records(model, self.table, labelled=True), classes, several)
+                source = self._labelled(self.open_records(model, labelled=True), classes, several)
                 predictor = self.load_predictor(model, shares)
                 # A window at a time: no embedding of a private record outlives its window.
                 with progress("embedding", source.count) as advance:
@@ -298,7 +295,7 @@ class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Acc
             report["threshold"] = chosen.to_dict()
         typer.echo(WARNING, err=self.json)
         if report["balanced_accuracy"] is None:
-            note("no label of these records is a class of the model; see --y and --labels.")
+            note("no label of these records is a class of the model; see --y and --read labels.")
         if self.json:
             print_json(report)
         elif several is None:
@@ -312,7 +309,7 @@ class Evaluate(OnModel, Labels, Several, Persons, BeforeCharge, NoiseBudget, Acc
         if chosen is None:
             return
         typer.echo(f"{str(chosen).capitalize()}.")
-        if not self.private:
+        if not self._is_private():
             typer.echo(EXACT_THRESHOLD)
         if chosen.min_confidence:
             least = f"--min-confidence {chosen.min_confidence:g}"

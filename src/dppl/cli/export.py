@@ -69,7 +69,7 @@ class Export:
         if is_network(fitted):
             raise ParameterError(
                 f"{model} holds weights of a network, which dppl does not export: use the library that it is written "
-                "in. dppl show --card writes its card."
+                "in. dppl show --for hub writes its card."
             )
         save(fitted, out, to=to, encoder=self.encoder, license=self.license, overwrite=self.force)
         # The file may travel without this terminal, so it holds the same warning.

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from dppl._progress import progress
-from dppl.cli._groups import Device, NoiseBudget, parse_pairs
+from dppl.cli._groups import NoiseBudget, parse_pairs
 from dppl.cli._output import note, print_model, printable, tell_owner
 from dppl.cli._request import option, request
 from dppl.cli.embed import resumable
@@ -24,7 +24,7 @@ _BATCH = 5000
 
 
 @request("network", "out", "classes", "epsilon", "delta", "batch_size")
-class Finetune(NoiseBudget, Training, Device):
+class Finetune(NoiseBudget, Training):
     r"""Train weights of a public network privately on images, and save them.
 
     For where a classifier on embeddings (`dppl train`) is not enough. Needs
@@ -88,9 +88,9 @@ class Finetune(NoiseBudget, Training, Device):
             options["train"] = (options["train"],)
         source = self.open_labelled()
         if source.modality != "image":
-            raise ParameterError(f"{self.data} must hold images; it holds {source.modality}s.")
+            raise ParameterError(f"{self.shown()} must hold images; it holds {source.modality}s.")
         with progress(f"loading {self.network}"):
-            network = load_network(self.network, device=self.device)  # type: ignore[arg-type]
+            network = load_network(self.network)
         model = SparseFinetuner(network.module, budget, classes, head=network.head, **options)
         if self.batch_size is None:
             note(
@@ -104,8 +104,8 @@ class Finetune(NoiseBudget, Training, Device):
         code = " --encoder URI, which names the network" if is_code(self.network) else ""
         what = f"SparseFinetuner: {len(model.classes_)} classes, trained {', '.join(model.train)}."
         print_model(model.guarantee_, self.out, what, code)
-        if model.guarantee_.ledger_entry is not None:
-            print_charge(str(self.ledger), account["ledger"], model.guarantee_)
+        if self.ledger is not None and model.guarantee_.ledger_entry is not None:
+            print_charge(self.ledger[0], account["ledger"], model.guarantee_)
         tell_owner("the model", printable(report))
 
 

@@ -15,8 +15,10 @@ from dppl.cli._groups import (
     Method,
     Persons,
     Where,
+    X,
+    Y,
     check_output,
-    read_ids,
+    reading,
     refuse_private,
     require_labels,
 )
@@ -31,7 +33,7 @@ _RAW = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
 
 
 @request("out", "classes", "epsilon", "delta", "public")
-class Fit(Fitting, Persons, Method, Where):
+class Fit(X, Y, Fitting, Persons, Method, Where):
     r"""Train a private classifier and save it as one file that may be published.
 
     The classes come from a public file. What is printed depends only on
@@ -50,27 +52,23 @@ class Fit(Fitting, Persons, Method, Where):
         --epsilon 1 --delta 1e-6 --out my.safetensors
     """
 
-    table: Path | None = argument(
-        "TABLE", "Embeddings: .npy, .npz, .parquet, a folder of .parquet shards, or a URL of one.", None
+    data: str = argument(
+        "TABLE",
+        "Embeddings: .npy, .npz, .parquet, a folder of .parquet shards, or a URL of one; or a .toml file of "
+        "institutions that answer by themselves (docs/federation.md).",
     )
-    holders: Path | None = option(
-        "FILE", "Instead of TABLE: institutions that answer by themselves (docs/federation.md).", None
-    )
+    read: list[str] = reading("labels", "separator", raw=False)
     public: Path | None = option("TABLE", "Public embeddings by the same encoder.", None)
     examples: Path | None = option(
         "TABLE", "softmax: public labelled embeddings to start from, never chosen by looking at private records.", None
     )
-    x: str = option("NAME", "Array or column that holds the embeddings. Default x.", "x")
-    y: str = option("NAME", "Array or column that holds the labels. Default y.", "y")
 
     def run(self) -> None:
         """Fit, save and print."""
-        if (self.table is None) == (self.holders is None):
-            raise ParameterError("name either TABLE, or institutions with --holders.")
-        if self.table is None:
+        if self.path.suffix.lower() == ".toml":
             self._fit_on_holders()
             return
-        table, labels, x, y = self.table, self.labels, self.x, self.y
+        table, labels, x, y = self.path, self.labels, self.x or "x", self.y or "y"
         # What is public is checked first, so that a slip costs neither time nor budget.
         engine = None if self.engine == "local" else engine_of(self.engine)
         check_output(self.out, (table, self.classes, labels, self.public, self.examples), force=self.force)
@@ -90,24 +88,25 @@ class Fit(Fitting, Persons, Method, Where):
         # Of the private table nothing is read before the fit but its shape, its labels and its ids.
         here = partial(io.read_table, table, x=x, y=y, labels=labels)
         private: Any = here() if engine is None else io.read_parts(table, x=x, y=y, labels=labels, engine=engine)
-        ids = read_ids(table, self.groups, y=y, labels=labels)
+        ids = self.read_ids()
         self.check_first(lambda: (here(), classes, ids), fit=True, several=self.several())
         note(budget.weakness)
         with progress("fitting"):
             model.fit(private, require_labels(private, table), groups=ids, **account)
         model.save(self.out, overwrite=self.force)
         print_model(model.guarantee_, self.out, summary(model))
-        if model.guarantee_.ledger_entry is not None:
-            print_charge(str(self.ledger), account["ledger"], model.guarantee_)
+        if self.ledger is not None and model.guarantee_.ledger_entry is not None:
+            print_charge(self.ledger[0], account["ledger"], model.guarantee_)
         tell_owner("the model", "what dppl check TABLE --classes FILE prints")
 
     def _public(self) -> Any:
         """Read public rows and examples."""
         from dppl.estimators import PublicData
 
+        x, y = self.x or "x", self.y or "y"
         public = PublicData(
-            None if self.public is None else io.read_table(self.public, x=self.x, y=None),
-            None if self.examples is None else io.read_table(self.examples, x=self.x, y=self.y),
+            None if self.public is None else io.read_table(self.public, x=x, y=None),
+            None if self.examples is None else io.read_table(self.examples, x=x, y=y),
         )
         if self.examples is not None:
             require_labels(public.examples, self.examples)
@@ -115,20 +114,17 @@ class Fit(Fitting, Persons, Method, Where):
 
     def _fit_on_holders(self) -> None:
         """Fit on institutions; their owners have said where records, labels, ids and ledgers are."""
-        for name in ("labels", "groups", "ledger", "dataset"):
-            if getattr(self, name) is not None:
-                raise ParameterError("is for a table; each institution has its own.", parameter=name)
-        if self.strict or self.review or self.engine != "local":
-            raise ParameterError("--strict, --review and --engine are for a table.")
-        assert self.holders is not None
-        check_output(self.out, (self.holders, self.classes, self.public, self.examples), force=self.force)
+        usual: dict[str, Any] = {"read": [], "groups": None, "ledger": None, "unusable": "skip", "engine": "local"}
+        for name in (name for name, value in usual.items() if getattr(self, name) != value):
+            raise ParameterError("is for a table; each institution has its own.", parameter=name)
+        check_output(self.out, (self.path, self.classes, self.public, self.examples), force=self.force)
         budget, classes = self.budget(), self.class_list()
         given = {} if any(one.startswith("unknown_labels=") for one in self.options) else {"unknown_labels": "ignore"}
         model = self.estimator(budget, classes, self.public, public=self._public(), **given)
         from dppl.federation import Federation
         from dppl.federation.settings import FederationFile, read
 
-        settings = read(self.holders, FederationFile)
+        settings = read(self.path, FederationFile)
         note(budget.weakness)
         state = self.out.with_name(f"{self.out.name}.fit")
         with settings.way() as way, progress("fitting"):

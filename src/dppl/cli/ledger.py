@@ -21,17 +21,17 @@ _ADDS = " (squares of mu add, not epsilons)"
 _DIGITS = 12  # of a hash, to distinguish files
 
 
-@request("dataset", "epsilon", "delta", "mu", "adjacency")
+@request("epsilon", "delta", "mu", "adjacency")
 class Create(Budget):
     r"""Open an account for a data set, in a new or an existing ledger.
 
     For example:
 
-      dppl ledger create ledger.db --dataset wards --epsilon 2 --delta 1e-6
+      dppl ledger create ledger.db wards --epsilon 2 --delta 1e-6
     """
 
     file: str = argument("FILE", _FILE)
-    dataset: str = option("NAME", "Name of the private data set.")
+    dataset: str = argument("DATASET", "Name of the private data set.")
     adjacency: str = option(
         "add-remove|replace-one", "Relation in which the account is kept. Default add-remove.", "add-remove"
     )
@@ -62,7 +62,7 @@ class Create(Budget):
         typer.echo(f"Data set {printable(dataset)}: {budget}, {rules}.")
         note(budget.weakness)
         person = " --groups COLUMN" if self.unit == "person" else ""
-        typer.echo(f"Next: dppl fit TABLE ...{person} --ledger {_place(file)} --dataset {printable(dataset)}")
+        typer.echo(f"Next: dppl fit TABLE ...{person} --ledger {_place(file)} {printable(dataset)}")
 
 
 @request()
@@ -76,7 +76,7 @@ class Show:
     """
 
     file: str = argument("FILE", _FILE)
-    dataset: str | None = option("NAME", "Only this data set.", None)
+    dataset: str | None = argument("DATASET", "Only this data set.", None)
     json: bool = flag("Print JSON, with all there is of the releases.")
 
     def run(self) -> None:
@@ -104,7 +104,7 @@ COMMANDS = (Create, Show)
 
 
 def print_charge(file: str, account: Ledger, guarantee: Guarantee) -> None:
-    """Say what paid for a fit, and what is left there."""
+    """Say what paid for a release, and what is left there."""
     from dppl.statement.words import figures
 
     book = account.to_dict()

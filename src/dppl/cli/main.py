@@ -118,13 +118,13 @@ def _message(error: Exception, typed: Mapping[str, str]) -> str:
             if called := next((typed[part] for part in parts if part in typed), None):
                 text = called + error.text.removeprefix(error.parameter)
                 if error.suggestion is not None:
-                    option = f"{called} " if called.startswith("-") else ""
+                    option = "" if not called.startswith("-") else f"{called}=" if " " in called else f"{called} "
                     text += f" Try {option}{shlex.quote(error.suggestion)}"
 
         def as_typed(one: re.Match[str]) -> str:
             name, value = one[1], one[2].strip("'")
             if name in typed:
-                return f"{typed[name]} {value}"
+                return f"{typed[name]}{'=' if ' ' in typed[name] else ' '}{value}"
             return f"{typed['options']} {name}={value}" if "options" in typed else one[0]
 
         text = _FOR_PYTHON.sub(as_typed, text)

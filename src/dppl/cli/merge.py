@@ -16,7 +16,7 @@ class Merge:
     r"""Merge models that institutions released, each by itself, into one.
 
     It reads no record and costs nothing. Noisy sums of --method mean add up to
-    what a fit with --holders gets; softmax prototypes are averaged, each class
+    what a fit on all institutions gets; softmax prototypes are averaged, each class
     by its share of the records (docs/federation.md).
 
     For example:

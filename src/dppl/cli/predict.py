@@ -15,7 +15,7 @@ import typer
 
 from dppl import _validate, io
 from dppl._progress import progress
-from dppl.cli._groups import QUERY, Device, Records, Where, check_output, load_model, read_rows_for
+from dppl.cli._groups import Records, Where, X, check_output, load_model, read_rows_for
 from dppl.cli._output import note, printable
 from dppl.cli._request import argument, flag, option, request
 from dppl.engines import engine_of
@@ -33,40 +33,42 @@ _DATA = "Embeddings (see `dppl fit`), or images or texts (see `dppl embed`)"
 
 
 @request(panel="encoder")
-class OnModel(Records, Device):
+class OnModel(X, Records):
     """A model and the records that it meets."""
 
     model: Path = argument("MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`.")
-    table: Path = argument("DATA", f"{_DATA}; for `dppl predict` also - for texts on standard input.", QUERY)
+    data: str = argument("DATA", f"{_DATA}; for `dppl predict` also - for texts on standard input.")
     encoder: str | None = option(
         "URI", "Where the model's encoder is, or the network of `dppl finetune`. Default: as the model names it.", None
     )
 
     def holds_rows(self, model: EmbeddingClassifier | Finetuned) -> TypeGuard[EmbeddingClassifier]:
         """Return whether the data are embeddings to classify, and if so refuse options for images and texts."""
-        if not self.holds_embeddings(self.table):
+        if not self.holds_embeddings():
             return False
         if is_network(model):
-            raise InputError(f"{self.table} holds embeddings; a model of `dppl finetune` takes images.")
-        for name in ("encoder", "read"):
-            if getattr(self, name):
-                raise ParameterError(f"is for images and texts, but {self.table} holds embeddings.", parameter=name)
+            raise InputError(f"{self.shown()} holds embeddings; a model of `dppl finetune` takes images.")
+        given = "encoder" if self.encoder else "read" if self.how.keys() - {"labels", "separator"} else None
+        if given is not None:
+            raise ParameterError(f"is for images and texts, but {self.shown()} holds embeddings.", parameter=given)
         return True
 
-    def open_records(self, model: EmbeddingClassifier | Finetuned, path: Path, *, labelled: bool = False) -> io.Source:
+    def open_records(
+        self, model: EmbeddingClassifier | Finetuned, path: Path | None = None, *, labelled: bool = False
+    ) -> io.Source:
         """Open images or texts; columns that no option names are those that the model remembers."""
-        given, labels = self.columns(), getattr(self, "labels", None)
-        remembers = labels is None and (path == QUERY or io.has_columns(path, self.how().get("kind", "auto")))
+        given, kind = self.columns(), self.how.get("kind", "auto")
+        remembers = self.labels is None and ("sql" in self.how or io.has_columns(path or self.path, kind))
         known = getattr(model, "columns_", {}) if remembers else {}
         y = given.y or known.get("y") if labelled else None
         columns = replace(given, x=given.x or known.get("x"), y=y, id=given.id or known.get("id"))
         try:
-            return self.open_source(path, columns, labels)
+            return self.open_source(columns, path)
         except InputError as error:
             if error.parameter != "id" or given.id is not None:
                 raise
         # New records need not have the ids of those that were fitted.
-        return self.open_source(path, replace(columns, id=None), labels)
+        return self.open_source(replace(columns, id=None), path)
 
     def load_predictor(
         self,
@@ -79,9 +81,8 @@ class OnModel(Records, Device):
         """Load the encoder."""
         from dppl.predictions import load_predictor
 
-        device: Any = self.device
         with progress("loading the encoder"):
-            return load_predictor(model, self.encoder, device, shares, similarity=similarity, trial=trial)
+            return load_predictor(model, self.encoder, shares, similarity=similarity, trial=trial)
 
 
 @request("out", "x", "encoder", "force")
@@ -109,14 +110,15 @@ class Predict(OnModel, Where):
     For example:
 
       dppl predict my.safetensors new.npz > labels.txt
-      dppl predict my.safetensors new.csv --out labels.csv --proba
+      dppl predict my.safetensors new.csv --out labels.csv --top all
       dppl predict my.safetensors scans/ --out labels.parquet --min-confidence 0.8
       echo "my card was swallowed" | dppl predict my.safetensors - --top 3
     """
 
     out: Path = option("FILE", ".csv or .parquet, or - for stdout.", _PIPE)
-    proba: bool = flag("Write the probability of every class, too.")
-    top: int = option("K", "Write the K likeliest classes and their probabilities, too.", 0, min=0)
+    top: str = option(
+        "K|all", "Write the K likeliest classes and their probabilities, too; all: the probability of every class.", "0"
+    )
     min_confidence: float | None = option("P", "Leave a label empty whose probability is below P.", None)
     min_similarity: float | None = option(
         "S", "Leave a label empty if the cosine with every class is below S; it is written, too.", None
@@ -134,11 +136,15 @@ class Predict(OnModel, Where):
 
         out, suffix = self.out, self.out.suffix.lower()
         _validate.one_of(("equal", "data"), shares=self.shares)
+        every = self.top == "all"
+        if not every and not self.top.isdecimal():
+            raise ParameterError(f"must be a number of classes, or all; got {self.top!r}.", parameter="top")
+        top = 0 if every else int(self.top)
         least = Least(self.min_confidence, self.min_similarity)
         if out != _PIPE:
             if suffix not in SUFFIXES:
                 raise ParameterError(f"must be - or end in {', '.join(SUFFIXES)}; got {out}.", parameter="out")
-            check_output(out, (self.model, self.table), force=self.force)
+            check_output(out, (self.model, self.path), force=self.force)
         elif self.engine != "local":
             # Ray may write to standard output itself, when a worker dies.
             raise ParameterError("reads a table of embeddings and writes --out FILE.", parameter="engine")
@@ -148,47 +154,41 @@ class Predict(OnModel, Where):
             raise InputError(
                 "a class name of this model holds a line break or another control character; use --out FILE.csv."
             )
-        if self.shares == "data" and is_network(model):
-            raise ParameterError("'data' is for models of `dppl fit` and `dppl train`.", parameter="shares")
-        if self.min_similarity is not None and is_network(model):
-            raise ParameterError("is for models of `dppl fit` and `dppl train`.", parameter="min_similarity")
-        if model.several_labels:
-            for name, given in (
-                ("shares", self.shares == "data"),
-                ("min_confidence", self.min_confidence is not None),
-                ("min_similarity", self.min_similarity is not None),
-            ):
-                if given:
-                    raise ParameterError("is for models of one label a record.", parameter=name)
+        given = {"shares": self.shares == "data", "min_similarity": self.min_similarity is not None}
+        for name in (name for name, is_given in given.items() if is_given and is_network(model)):
+            raise ParameterError("is for models of `dppl fit` and `dppl train`.", parameter=name)
+        given["min_confidence"] = self.min_confidence is not None
+        for name in (name for name, is_given in given.items() if is_given and model.several_labels):
+            raise ParameterError("is for models of one label a record.", parameter=name)
         found, private = self._predict(model)
         if least != ALWAYS:
             found = found.at_least(least)
         if out != _PIPE:
-            content = found.content(suffix, proba=self.proba, top=self.top)
+            content = found.content(suffix, proba=every, top=top)
             write_atomically(out, content, overwrite=self.force, private=private)
             typer.echo(f"{len(found.labels)} labels in {printable(out)}")
-        elif found.ids is None and not self.proba and not self.top:
+        elif found.ids is None and not every and not top:
             lines = ("\n" if label is None else f"{label}\n" for label in found.texts)
             typer.echo("".join(lines), nl=False)
         else:
-            typer.echo(found.content(".csv", proba=self.proba, top=self.top).decode(), nl=False)
+            typer.echo(found.content(".csv", proba=every, top=top).decode(), nl=False)
 
     def _predict(self, model: EmbeddingClassifier | Finetuned) -> tuple[Predictions, bool]:
         """Return what a model says of the table or the source, and whether it is private to its owner."""
         from dppl.predictions import predict_source, predict_table
 
         # Where only labels are asked for, the fewest computations: no probabilities.
-        plain = not self.proba and not self.top
+        plain = self.top == "0"
         similarity = self.min_similarity is not None
         probable = self.shares == "data" or not plain or similarity or self.min_confidence is not None
         shares: Any = self.shares if probable else None
         engine = None if self.engine == "local" else engine_of(self.engine)
-        if self.table != _PIPE and self.holds_rows(model):
+        if self.path != _PIPE and self.holds_rows(model):
             x = self.x or "x"
-            rows: Any = read_rows_for(model, self.table, x=x)
+            rows: Any = read_rows_for(model, self.path, x=x)
             ids = rows.ids
             if engine is not None:
-                rows = io.read_parts(self.table, x=x, y=None, engine=engine)
+                rows = io.read_parts(self.path, x=x, y=None, engine=engine)
             with progress("predicting"):
                 found = replace(predict_table(model, rows, shares, similarity=similarity), ids=ids)
             _note_unusable([f"row {place}" for place, label in enumerate(found.labels, 1) if label is None])
@@ -204,10 +204,10 @@ class Predict(OnModel, Where):
         return found, True
 
     @contextmanager
-    def _local_data(self) -> Iterator[Path]:
+    def _local_data(self) -> Iterator[Path | None]:
         """Keep standard input in a file that only its owner may read, since sources are read twice."""
-        if self.table != _PIPE:
-            yield self.table
+        if self.path != _PIPE:
+            yield None
             return
         with TemporaryDirectory() as folder:
             path = Path(folder) / ("stdin.txt" if self.x is None else "stdin.csv")

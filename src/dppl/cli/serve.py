@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from dppl._progress import progress
-from dppl.cli._groups import Device, parse_pairs
-from dppl.cli._request import argument, flag, option, request
+from dppl.cli._groups import parse_pairs
+from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
 
 
-@request("host", "port", "token", "encoder", "device", "embeddings_only")
-class Serve(Device):
+@request("host", "port", "token", "encoder", "limits")
+class Serve:
     """Answer predictions over HTTP, and show a page to try them on.
 
     Predictions cost no further budget. Logs on stderr are JSON lines that hold
@@ -36,12 +35,15 @@ class Serve(Device):
     token: str | None = option(
         "FILE|env:NAME", "Where the token is that every request must bring: a file, or a variable.", None
     )
-    encoder: str | None = option("URI", "Where the encoder of a single model is. Default: as it names it.", None)
+    encoder: str | None = option(
+        "URI",
+        "Where the encoder of a single model is; none: answer for embeddings alone. Default: as it names it.",
+        None,
+    )
     min_confidence: float | None = option("P", "Give no label whose probability is below P, of a single model.", None)
     min_similarity: float | None = option(
         "S", "Give no label if the cosine with every class is below S, of a single model.", None
     )
-    embeddings_only: bool = flag("Load no encoder; answer for embeddings.")
     limits: list[str] = option(
         "NAME=N",
         "What a request may ask; may be repeated. body_bytes: its size, 16 MiB by default. items: 256. pixels of an "
@@ -59,8 +61,8 @@ class Serve(Device):
         # The stem is the model's place in the URL.
         if len({path.stem for path in models}) < len(models):
             raise ParameterError("models are called as their files are, and two have one name; rename a file.")
-        if encoder is not None and (len(models) > 1 or self.embeddings_only):
-            raise ParameterError("is for a single model, and not for one of embeddings only.", parameter="encoder")
+        if encoder not in (None, "none") and len(models) > 1:
+            raise ParameterError("is for a single model.", parameter="encoder")
         for name in ("min_confidence", "min_similarity"):
             if getattr(self, name) is not None and len(models) > 1:
                 raise ParameterError("is for a single model; a request may name its own.", parameter=name)
@@ -72,6 +74,5 @@ class Serve(Device):
             from dppl.serve import open_model, serve  # here, where the extra is known to be installed
 
             with progress("loading the models"):
-                how: Any = {"device": self.device, "embeddings_only": self.embeddings_only, "least": least}
-                served = [open_model(path, encoder, **how) for path in models]
+                served = [open_model(path, encoder, least=least) for path in models]
             serve(served, listening, token=secret, limits=limits, ready=typer.echo)

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from dppl import _validate, io
-from dppl.cli._groups import check_output, parse_pairs
+from dppl.cli._groups import Account, check_output, parse_pairs, reading
 from dppl.cli._output import console, note, print_facts, print_json, printable, table_of
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
@@ -22,8 +22,8 @@ _PAGES = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "mark
 _READING = ("x", "id", "kind", "encoding")
 
 
-@request("for_", "json", "card", "out", "delta")
-class Show:
+@request("for_", "json", "out", "delta")
+class Show(Account):
     """Show a model: its classes, its guarantee in words and numbers, and every release behind it.
 
     Reading a model file runs no code from it. With --out FILE.html it writes a
@@ -35,8 +35,8 @@ class Show:
 
       dppl show my.safetensors
       dppl show my.safetensors --json
-      dppl show my.safetensors --card > README.md
-      dppl show my.safetensors --out my.html --ledger ledger.db
+      dppl show my.safetensors --for hub > README.md
+      dppl show my.safetensors --out my.html --ledger ledger.db wards
       dppl show my.safetensors --out my.html --results evaluation.json
       dppl show my.safetensors --out my.html --public sentences.txt
       dppl show my.safetensors --for dpo --purpose "Sort referrals" --out dpo.html
@@ -44,12 +44,12 @@ class Show:
 
     model: Path = argument("MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`.")
     for_: str | None = option(
-        "dpo|FILE",
-        "One page for a data protection officer, or by a translation of its template; printed, or written to --out.",
+        "hub|dpo|FILE",
+        "hub: a card for a model hub, Markdown with YAML front matter. dpo: one page for a data protection officer; "
+        "or one by a translation of its template. Printed, or written to --out.",
         None,
     )
     json: bool = flag("Print JSON.")
-    card: bool = flag("Print a model card: Markdown with YAML front matter, for a model hub.")
     out: Path | None = option("FILE", "Page to write: .html, .md or .json.", None)
     delta: float | None = option("D", "Another delta at which to give epsilon.", None)
     public: Path | None = option(
@@ -57,14 +57,9 @@ class Show:
         "For the page: public images or texts among which a model of public rows selected; shows those.",
         None,
     )
-    read: list[str] = option(
-        "NAME=VALUE", "How POOL is read, as by `dppl embed`; x names its column of texts or images.", ()
-    )
+    read: list[str] = reading(*_READING, raw=False, what="POOL")
     results: Path | None = option(
-        "FILE", "What `dppl evaluate --private --out` wrote; for a page also what it printed with --json alone.", None
-    )
-    ledger: str | None = option(
-        "FILE", "For the page: ledger that paid for the model; only the account of its data set is shown.", None
+        "FILE", "What `dppl evaluate --out` wrote; for a page also what it printed with --json alone.", None
     )
     by: str | None = option("NAME", "For the page: who made the model.", None)
     purpose: str | None = option("TEXT", "With --for: what the model is for. Anyone may read it.", None)
@@ -72,22 +67,22 @@ class Show:
 
     def run(self) -> None:
         """Print the model, or write its page."""
-        forms = [name for name in ("json", "card", "out") if getattr(self, name)]
-        if len(forms) > 1:
-            raise ParameterError("--json, --card and --out are forms of one text; choose one.")
-        if self.for_ is not None and (self.json or self.card or self.public is not None or self.delta is not None):
-            raise ParameterError("is one page; leave --json, --card, --public and --delta out.", parameter="for_")
-        if self.purpose is not None and self.for_ is None:
+        card, page = self.for_ == "hub", self.for_ not in (None, "hub")
+        if self.json and self.out is not None:
+            raise ParameterError("--json and --out are forms of one text; choose one.")
+        if self.for_ is not None and (self.json or self.public is not None or self.delta is not None):
+            raise ParameterError("is one page; leave --json, --public and --delta out.", parameter="for_")
+        if self.purpose is not None and not page:
             raise ParameterError("is for the page of --for dpo; add that.", parameter="purpose")
         for name in ("public", "read", "ledger", "by"):
-            if getattr(self, name) and self.out is None and self.for_ is None:
+            if getattr(self, name) and (card or (self.out is None and not page)):
                 raise ParameterError("says what is on a page; add --out FILE.html.", parameter=name)
-        if self.delta is not None and (self.card or self.out):
+        if self.delta is not None and self.out:
             raise ParameterError("adds a number to the text or to --json; leave it out.", parameter="delta")
         if self.json and self.results is not None:
             raise ParameterError("is not in the statement; leave --json out, or write a page.", parameter="results")
         model, delta = self.model, self.delta
-        if self.out is not None or self.for_ is not None:
+        if page or (self.out is not None and not card):
             self._write_page(self.out)
             return
         if delta is not None:
@@ -107,8 +102,9 @@ class Show:
                 "holds exact numbers, which no guarantee covers; for a page for their owner, add --out FILE.html.",
                 parameter="results",
             )
-        if self.card:
-            typer.echo(model_card(description, sha256=sha256, results=results))
+        if card:
+            self._check_output()
+            self._print_or_write(f"{model_card(description, sha256=sha256, results=results)}\n")
             return
         evaluation = None if results is None else of_model(results, description["classes"], sha256)
         _print(description, sha256, delta)
@@ -117,15 +113,9 @@ class Show:
 
     def _write_page(self, out: Path | None) -> None:
         """Write a page about a model; without a file print it."""
-        from dppl._files import write_atomically
         from dppl.statement import make_report
 
-        pages = {name: form for name, form in _PAGES.items() if self.for_ is None or form != "json"}
-        if out is not None and out.suffix.lower() not in pages:
-            raise ParameterError(f"must end in {', '.join(pages)}; got {out}.", parameter="out")
-        account = [] if self.ledger is None or "://" in self.ledger else [Path(self.ledger)]
-        if out is not None:
-            check_output(out, (self.model, self.public, self.results, *account), force=self.force)
+        self._check_output()
         pool, how = None, parse_pairs(self.read, "read", _READING, literal=False)
         if self.public is not None:
             if "kind" not in how and io.holds_embeddings(self.public):
@@ -133,17 +123,38 @@ class Show:
             columns = io.Columns(how.pop("x", None), id=how.pop("id", None))
             pool = io.open_source(self.public, columns=columns, **how)
         report = make_report(
-            self.model, results=self.results, ledger=self.ledger, public=pool, by=self.by, purpose=self.purpose
+            self.model,
+            results=self.results,
+            ledger=self.account()["ledger"],
+            public=pool,
+            by=self.by,
+            purpose=self.purpose,
         )
         if report.dict()["evaluation"] is not None:
             note("figures computed on private records are not covered by the model's guarantee.")
-        form = "markdown" if out is None else pages[out.suffix.lower()]
+        form = "markdown" if out is None else _PAGES[out.suffix.lower()]
         text = getattr(report, form)(**({} if form == "json" else {"for_": self.for_}))
-        if out is None:
+        self._print_or_write(text)
+
+    def _check_output(self) -> None:
+        """Refuse a file that cannot be written."""
+        forms = {None: ("html", "markdown", "json"), "hub": ("markdown",)}.get(self.for_, ("html", "markdown"))
+        suffixes = [suffix for suffix, form in _PAGES.items() if form in forms]
+        account = [] if self.ledger is None or "://" in self.ledger[0] else [Path(self.ledger[0])]
+        if self.out is not None:
+            if self.out.suffix.lower() not in suffixes:
+                raise ParameterError(f"must end in {', '.join(suffixes)}; got {self.out}.", parameter="out")
+            check_output(self.out, (self.model, self.public, self.results, *account), force=self.force)
+
+    def _print_or_write(self, text: str) -> None:
+        """Print a page, or write it to --out."""
+        from dppl._files import write_atomically
+
+        if self.out is None:
             typer.echo(text, nl=False)
             return
-        write_atomically(out, text.encode("utf-8"), overwrite=self.force)
-        typer.echo(f"Page: {printable(out)}")
+        write_atomically(self.out, text.encode("utf-8"), overwrite=self.force)
+        typer.echo(f"Page: {printable(self.out)}")
 
 
 def _print(description: dict[str, Any], sha256: str, delta: float | None) -> None:

@@ -9,21 +9,19 @@ from typing import Any
 import typer
 
 from dppl import io
-from dppl.cli._groups import QUERY, BeforeCharge, Query, Records, check_output, parse_pairs
+from dppl.cli._groups import BeforeCharge, Records, check_output, reading
 from dppl.cli._output import printable, tell_owner
 from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
 
-_READING = ("kind", "encoding", "sheet")
 
-
-@request("test", "groups", "out_train", "out_test", "key")
-class Split(BeforeCharge, Query):
+@request("test", "groups", "out", "key")
+class Split(BeforeCharge, Records):
     r"""Hold records out for an evaluation: each falls into one of two files by a coin.
 
     A model of the one file and its evaluation on the other then share no record,
     so a record pays the larger of both costs, not their sum. Name the parts to a
-    ledger: --dataset NAME/train and --dataset NAME/test.
+    ledger: --ledger FILE NAME/train and --ledger FILE NAME/test.
 
     With --groups a person falls on one side with all of their records. With --key
     an id falls on the same side whenever you split: next quarter, or in another
@@ -35,15 +33,15 @@ class Split(BeforeCharge, Query):
 
     For example:
 
-      dppl split mails.csv --test 0.2 --out-train train.csv --out-test test.csv
+      dppl split mails.csv --test 0.2 --out train.csv test.csv
 
       openssl rand -hex 32 > split.key
       dppl split visits.parquet --test 0.2 --groups patient --key split.key \
-        --out-train train.parquet --out-test test.parquet
+        --out train.parquet test.parquet
     """
 
-    data: Path = argument(
-        "DATA", "Labelled records: .csv, .tsv, .jsonl, .parquet or a folder of them, .npz, .xlsx, .ods.", QUERY
+    data: str = argument(
+        "DATA", "Labelled records: .csv, .tsv, .jsonl, .parquet or a folder of them, .npz, .xlsx, .ods; or a database."
     )
     test: float = option(
         "SHARE", "Chance of a record, or of a person, to be held out, such as 0.2.", typed={"share": "--test"}
@@ -51,42 +49,34 @@ class Split(BeforeCharge, Query):
     groups: str | None = option(
         "NAME", "Column of ids of persons, who fall on one side with all of their records; or of records.", None
     )
-    out_train: Path = option(
-        "FILE", "New file for the records to train on, of the same kind as DATA; of a workbook or query .csv."
+    out: tuple[Path, Path] = option(
+        "TRAIN TEST",
+        "New files for the records to train on, and for those that are held out: of the same kind as DATA, and of a "
+        "workbook or query .csv.",
+        typed={"out_train": "TRAIN of --out", "out_test": "TEST of --out"},
     )
-    out_test: Path = option("FILE", "New file for the records that are held out.")
     key: Path | None = option("FILE", "File with a secret, by which an id always falls on the same side.", None)
-
-    x: str | None = option("NAME", "For --strict and --review: column of texts, images or embeddings.", None)
-    read: list[str] = option(
-        "NAME=VALUE",
-        "How DATA is read, as by `dppl embed`: kind, encoding, sheet.",
-        (),
-        typed={name: f"--read {name}" for name in _READING},
-    )
+    read: list[str] = reading("x", "kind", "encoding", "sheet", "sql", raw=False)
 
     def run(self) -> None:
         """Write both files and say what to do with them."""
-        outs = (self.out_train, self.out_test)
-        for name, out in zip(("out_train", "out_test"), outs, strict=True):
-            check_output(out, (self.data, self.key), parameter=name)
-        if self.out_train.resolve() == self.out_test.resolve():
-            raise ParameterError("must be another file than --out-train.", parameter="out_test")
+        for name, out in zip(("out_train", "out_test"), self.out, strict=True):
+            check_output(out, (self.path, self.key), parameter=name)
+        if len({out.resolve() for out in self.out}) == 1:
+            raise ParameterError("must be another file than TRAIN.", parameter="out_test")
         if self.key is not None and not self.key.exists():
             draw = f"openssl rand -hex 32 > {shlex.quote(str(self.key))}"
             raise ParameterError(f"must be a file with a secret; there is none. Draw one: {draw}", parameter="key")
-        how: Any = parse_pairs(self.read, "read", _READING, literal=False)
-        place = self.place_of_query(self.data)
-        self.check_first(
-            lambda: Records(x=self.x, read=self.read, sql=self.sql, database=self.database).open_any(self.data, None)
-        )
+        how: Any = {name: value for name, value in self.how.items() if name != "x"}
+        place = self.database() if "sql" in how else self.path
+        self.check_first(lambda: self.open_any(None))
         key = None if self.key is None else self.key.read_bytes().strip()
-        io.split_file(place or self.data, *outs, self.test, groups=self.groups, key=key, sql=self.sql, **how)
-        train, test = map(printable, outs)
+        io.split_file(place, *self.out, self.test, groups=self.groups, key=key, **how)
+        train, test = map(printable, self.out)
         typer.echo(f"Two files that share no record{'' if self.groups is None else ', and no id'}: {train}, {test}")
         typer.echo("They are as private as the records.")
         typer.echo(
-            f"Next: train on {train} with --ledger FILE --dataset NAME/train; then dppl evaluate MODEL {test} "
-            "--private with --ledger FILE --dataset NAME/test"
+            f"Next: train on {train} with --ledger FILE NAME/train; then dppl evaluate MODEL {test} with "
+            "a budget and --ledger FILE NAME/test"
         )
         tell_owner("a model of them", "what dppl check FILE --classes FILE prints")

@@ -14,15 +14,16 @@ import typer
 from dppl import io
 from dppl._progress import progress
 from dppl.cli._groups import (
-    QUERY,
-    Device,
     Fitting,
     Method,
     Persons,
     Records,
+    X,
+    Y,
     check_output,
     labels_hint,
     overlaps,
+    reading,
     refuse_private,
 )
 from dppl.cli._output import note, print_model, printable, tell_owner
@@ -37,17 +38,18 @@ if TYPE_CHECKING:
 
 
 @request(panel="data")
-class Training(Fitting, Records):
+class Training(X, Y, Fitting, Records):
     """Labelled images or texts that a model is trained on, and what is left of a training."""
 
-    data: Path = argument("DATA", "Labelled images or texts, as for `dppl embed`.", QUERY)
+    data: str = argument("DATA", "Labelled images or texts, as for `dppl embed`.")
+    read: list[str] = reading("labels")
 
     def check_outputs(self, *read: Path | None) -> tuple[Path, Path]:
         """Refuse what cannot be written; return the folder for the work, and the report for the owner."""
         from dppl.training.workflow import report_of
 
         folder, report = self.out.with_name(f"{self.out.name}.work"), report_of(self.out)
-        inputs = (self.data, self.classes, self.labels, *read)
+        inputs = (self.path, self.classes, self.labels, *read)
         # Both are written at the end of hours of work.
         for written in (self.out, report):
             check_output(written, inputs, force=self.force)
@@ -60,9 +62,9 @@ class Training(Fitting, Records):
 
     def open_labelled(self) -> io.Source:
         """Open the records, which must have labels."""
-        source = self.open_source(self.data, self.columns(), self.labels)
+        source = self.open_source()
         if source.label_type is None:
-            raise ParameterError(f"{self.data} has no labels; {labels_hint(source)}.")
+            raise ParameterError(f"{self.shown()} has no labels; {labels_hint(source)}.")
         return source
 
     @contextmanager
@@ -77,7 +79,7 @@ class Training(Fitting, Records):
 
 
 @request("encoder", "out", "classes", "epsilon", "delta")
-class Train(Training, Persons, Method, Device):
+class Train(Training, Persons, Method):
     r"""Embed images or texts, train a private classifier, and save it.
 
     Does what `dppl embed` and `dppl fit` do, one after the other. After an
@@ -99,6 +101,7 @@ class Train(Training, Persons, Method, Device):
     """
 
     encoder: str = option("URI", "Frozen public encoder, as for `dppl embed`.")
+    read: list[str] = reading("labels", "separator")
     public: Path | None = option("POOL", "Public images or texts, or their embeddings by the same encoder.", None)
     descriptions: str = option(
         "names|FILE|none",
@@ -114,7 +117,7 @@ class Train(Training, Persons, Method, Device):
         from dppl.training import workflow
         from dppl.training.descriptions import described, names_by_default
 
-        data, public, how = self.data, self.public, self.descriptions
+        data, public, how = self.path, self.public, self.descriptions
         described_in = None if how in ("auto", "names", "none") else Path(how)
         # What is public is checked first, so that a slip costs neither time nor budget.
         private = (data, self.labels, self.out.with_name(f"{self.out.name}.work") / "private")
@@ -129,13 +132,13 @@ class Train(Training, Persons, Method, Device):
         estimator = self.estimator(budget, classes, public)
         examples = None if how in ("auto", "none") else described(described_in or how, estimator)
         account = self.account()
-        if "kind" not in self.how() and data.suffix.lower() in (".npy", ".npz"):
+        if "kind" not in self.how and data.suffix.lower() in (".npy", ".npz"):
             raise ParameterError(
                 f"{data} is a table of embeddings, not of raw records; train on it with dppl fit {data}."
             )
         source = self.open_labelled()
         # The encoder loads last, since it takes seconds and all of the above can still refuse.
-        encoder = load_encoder(self.encoder, self.device)
+        encoder = load_encoder(self.encoder)
         pool = None if public is None else _open_public(public, encoder)
         if how == "auto":
             examples = names_by_default(estimator, encoder)
@@ -159,8 +162,8 @@ class Train(Training, Persons, Method, Device):
         # Printed when all is done: whoever reads a pipe may go away before.
         code = " --encoder URI, as here" if is_code(self.encoder) else ""
         print_model(estimator.guarantee_, self.out, summary(estimator), code)
-        if estimator.guarantee_.ledger_entry is not None:
-            print_charge(str(self.ledger), account["ledger"], estimator.guarantee_)
+        if self.ledger is not None and estimator.guarantee_.ledger_entry is not None:
+            print_charge(self.ledger[0], account["ledger"], estimator.guarantee_)
         if how == "auto" and estimator.starts_from_examples and encoder.modality == "text" and examples is None:
             typer.echo("The classes are not described, since some names are not words; see --descriptions.")
         tell_owner("the model", printable(report))

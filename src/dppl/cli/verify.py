@@ -11,7 +11,7 @@ from dppl.cli._output import console, printable, table_of
 from dppl.cli._request import argument, request
 
 
-@request("ledger", "dataset")
+@request("ledger")
 class Verify(Account):
     """Compute sensitivities, noise and cost of a model again, and compare them with what its file states.
 
@@ -27,7 +27,7 @@ class Verify(Account):
     For example:
 
       dppl verify my.safetensors
-      dppl verify my.safetensors --ledger ledger.db --dataset wards
+      dppl verify my.safetensors --ledger ledger.db wards
     """
 
     model: Path = argument("MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,7 +51,7 @@ def load_encoder(
         in its cache, or a local path. Options follow as in ``hf:NAME?pooling=cls``; the module of each scheme says
         which. ``python:`` runs the code that it names, so never take such a URI from a file that others wrote.
     device : {"auto", "cpu", "cuda"}
-        ``"auto"`` takes a GPU if torch finds one.
+        ``"auto"`` is what the environment variable ``DPPL_DEVICE`` says, or else takes a GPU if torch finds one.
     precision : {"auto", "float32", "float16"}
         ``"auto"`` is float16 (with float32 where that would overflow) on a GPU and float32 on a CPU.
     batch_rows : int, default=None
@@ -92,9 +93,17 @@ def load_encoder(
     return encoder
 
 
+def chosen_device(device: Device) -> Device:
+    """Return the device that was named, or for "auto" what this machine's ``DPPL_DEVICE`` says."""
+    if device == "auto":
+        device = os.environ.get("DPPL_DEVICE", "auto")  # type: ignore[assignment]
+    _validate.one_of(get_args(Device), device=device)
+    return device
+
+
 def load_adapter(uri: str, device: Device = "auto", precision: Precision = "auto") -> Adapter:
     """Load the model of an encoder."""
-    _validate.one_of(get_args(Device), device=device)
+    device = chosen_device(device)
     _validate.one_of(get_args(Precision), precision=precision)
     source = parse(uri, _MODULES, _FORMS, "encoder")
     try:

@@ -10,18 +10,17 @@ Options follow as in ``timm:NAME?size=224``: ``size``, ``crop_pct``, ``crop_mode
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
 from dppl._fingerprint import Fingerprint
 from dppl._optional import optional
 from dppl.encoders import python, timm
 from dppl.encoders.frozen import device_of, tensors_digest
 from dppl.encoders.images import Preprocessing
-from dppl.encoders.load import Device, parse, without_folders
+from dppl.encoders.load import Device, chosen_device, parse, without_folders
 from dppl.errors import ParameterError
 from dppl.finetune.selection import head_of
 
@@ -74,7 +73,7 @@ class Network:
 
 def load_network(uri: str, *, device: Device = "auto") -> Network:
     """Load a public network from this machine; nothing is downloaded. ``python:`` runs the code that it names."""
-    _validate.one_of(get_args(Device), device=device)
+    device = chosen_device(device)
     forms = "timm:NAME[@CHECKPOINT] or python:MODULE:FUNCTION@WEIGHTS, with options as ?size=224"
     source = parse(str(uri), ("timm", "python"), forms, "network")
     torch = optional("torch", "torch", "torch")

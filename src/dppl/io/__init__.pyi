@@ -1,4 +1,3 @@
-from .cells import open_sql as open_sql
 from .labels import read_classes as read_classes
 from .pipeline import Embedded as Embedded
 from .pipeline import embed as embed

@@ -149,43 +149,6 @@ class QueryTexts(TextRows):
             yield self._record(number, json.loads(line))
 
 
-def open_sql(sql: str, database: str, *, columns: Columns | None = None) -> TextRows:
-    """Open what a query selects as a source of texts.
-
-    Parameters
-    ----------
-    sql : str
-        A query, such as ``"select text, label from notes order by id"``. It must name an order, or `columns` an id.
-        Whatever it would change is rolled back.
-    database : str
-        A file that ends in ``.duckdb``, ``.sqlite``, ``.sqlite3`` or ``.db``, or a URL of SQLAlchemy, such as
-        ``"postgresql://user:password@host/name"``. It is in no message, and in no file that is written.
-    columns : Columns, default=None
-        Names of columns other than the usual ones.
-
-    Returns
-    -------
-    Source
-        Its labels and ids are texts, as `dppl.io` reads them from a workbook.
-
-    Raises
-    ------
-    InputError
-        If the database cannot be read, or does not answer the query. The message quotes neither.
-    ParameterError
-        If the query names no order and `columns` no id.
-    MissingExtra
-        If a database needs a package that is not installed.
-
-    Notes
-    -----
-    **Privacy.** Nothing is released here. The query is asked once, and its rows stay in a temporary file without a
-    name as long as the source is used. Whether a record is skipped depends on that record alone, if the query says so:
-    one with LIMIT, DISTINCT or a window chooses a record by looking at others.
-    """
-    return QueryTexts(sql, database, columns or Columns())
-
-
 def place_of(database: str) -> Path:
     """Return the file of a database, or a name for it that messages may show."""
     kind, path = _parsed(database)
@@ -283,6 +246,4 @@ def _parsed(database: str) -> tuple[str | None, str]:
         return None, database
     if kind := DATABASES.get(Path(database).suffix.lower()):
         return kind, database
-    raise ParameterError(
-        f"must be a URL of SQLAlchemy, or a file that ends in {', '.join(DATABASES)}.", parameter="database"
-    )
+    raise ParameterError(f"a database must be a URL of SQLAlchemy, or a file that ends in {', '.join(DATABASES)}.")

@@ -10,7 +10,7 @@ from dppl import _validate
 from dppl._metadata import LATTICE
 from dppl.errors import InputError, ParameterError
 from dppl.io._places import is_url, open_place
-from dppl.io.cells import WORKBOOKS, SheetTexts
+from dppl.io.cells import WORKBOOKS, QueryTexts, SheetTexts
 from dppl.io.images import SUFFIXES, ImageFolder, ListedImages
 from dppl.io.labels import X_NAMES
 from dppl.io.lines import CsvTexts, Form, JsonTexts, TextLines
@@ -38,6 +38,7 @@ def open_source(
     labels: str | Path | None = None,
     encoding: str | None = None,
     sheet: str | None = None,
+    sql: str | None = None,
 ) -> Source:
     """Open a source of records.
 
@@ -47,7 +48,9 @@ def open_source(
         A folder of images or one image, a ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or ``.txt`` file, a workbook
         (``.xlsx``, ``.xlsm``, ``.xlsb``, ``.xls`` or ``.ods``), or a folder of Parquet files, perhaps within folders
         that are called ``key=value``: each key is a column of texts. Commas separate the columns of a CSV file (in
-        ``.tsv`` tabs), or what the header has in their place: ``;``, tab or ``|``.
+        ``.tsv`` tabs), or what the header has in their place: ``;``, tab or ``|``. With `sql` a database: a file that
+        ends in ``.duckdb``, ``.sqlite``, ``.sqlite3`` or ``.db``, or a URL of SQLAlchemy as a text, such as
+        ``"postgresql://user:password@host/name"``. It is in no message, and in no file that is written.
     kind : str, default="auto"
         One of images, csv, jsonl, parquet, text and excel; auto recognises it by names of files.
     columns : Columns, default=None
@@ -59,6 +62,9 @@ def open_source(
         the file begins with its byte order mark.
     sheet : str, default=None
         Name of a sheet of a workbook. None is the first that is not hidden.
+    sql : str, default=None
+        A query that selects texts, such as ``"select text, label from notes order by id"``. It must name an order, or
+        `columns` an id. Whatever it would change is rolled back. Labels and ids are texts, as of a workbook.
 
     Returns
     -------
@@ -67,9 +73,12 @@ def open_source(
     Raises
     ------
     InputError
-        If the source cannot be read, or a file of lines is in another encoding.
+        If the source cannot be read, a file of lines is in another encoding, or a database does not answer the query.
+        The message quotes neither query nor database.
     ParameterError
-        If a parameter does not go with this kind of source.
+        If a parameter does not go with this kind of source, or a query names no order and `columns` no id.
+    MissingExtra
+        If a workbook or database needs a package that is not installed.
 
     Notes
     -----
@@ -77,8 +86,14 @@ def open_source(
     exception: the form of the source (columns of a table, encoding of a file of lines, class folders or a flat folder,
     keys of folders, the kind of a folder that `kind="auto"` recognises) is taken as given. A file of another kind among
     the images would change it, and bytes of another encoding in a file of lines are an error. Name `kind` where others
-    can add files.
+    can add files. A query is asked once, and its rows stay in a temporary file without a name as long as the
+    source is used; one with LIMIT, DISTINCT or a window chooses a record by looking at others.
     """
+    if sql is not None:
+        for name, given in (("kind", kind), ("labels", labels), ("encoding", encoding), ("sheet", sheet)):
+            if given not in (None, "auto"):
+                raise ParameterError("goes with files; a query says all.", parameter=name)
+        return QueryTexts(sql, str(path), columns or Columns())
     source = Path(path)
     _validate.one_of(KINDS, kind=kind)
     if not source.exists():

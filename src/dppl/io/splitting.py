@@ -142,7 +142,7 @@ def split_file(
     ----------
     path : path-like
         ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, a folder of Parquet files, ``.npz``, or a workbook. A folder of
-        images is split as the CSV file that lists its images. With `sql` a database, as in `open_sql`.
+        images is split as the CSV file that lists its images. With `sql` a database, as in `open_source`.
     out_train, out_test : path-like
         New files of the same kind, which only their owner may read. Rows of CSV and lines of JSON are copied as they
         are, blank ones excepted. Rows of a workbook or a query become rows of ``.csv``, of the texts that cells show.

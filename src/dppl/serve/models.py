@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.encoders import Encoder
-from dppl.encoders.load import Device
 from dppl.errors import DpplError, ParameterError
 from dppl.estimators import load
 from dppl.estimators.released import ALWAYS, Least
@@ -97,27 +96,25 @@ def open_model(
     path: Path,
     encoder: str | None = None,
     *,
-    device: Device = "auto",
-    embeddings_only: bool = False,
     least: Least = ALWAYS,
 ) -> Served:
     """Read a model file, which gives the model its name, and load its encoder or network, perhaps from `encoder`.
 
-    Labels that are below `least` are not given, unless a request names other numbers.
+    The encoder "none" loads none. Labels that are below `least` are not given, unless a request names other numbers.
     """
     description, takes = describe(path), ["embeddings"]
     similarity: Callable[[_Rows], float] | None = None
     several_labels = False
     loaded: Encoder | None = None
     if is_finetuned(path):
-        if embeddings_only:
+        if encoder == "none":
             raise ParameterError(
-                f"is not for a model of `dppl finetune`, which takes images; {path} is one.",
-                parameter="embeddings_only",
+                f"must not be none for a model of `dppl finetune`, which takes images; {path} is one.",
+                parameter="encoder",
             )
         network = Finetuned(path)
         guarantee, names = network.guarantee_, network.classes_.tolist()
-        loaded, probabilities = network.predictor(encoder, device=device)
+        loaded, probabilities = network.predictor(encoder)
         takes = ["images"]
 
         def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:
@@ -126,13 +123,13 @@ def open_model(
     else:
         model = load(path)
         guarantee, several_labels = model.guarantee_, model.several_labels
-        if encoder is not None and model.encoder_ is None:
+        if encoder not in (None, "none") and model.encoder_ is None:
             raise ParameterError(
                 f"is for a model that names its encoder; {path} names none and takes embeddings, so leave it out.",
                 parameter="encoder",
             )
-        if not embeddings_only and (encoder is not None or model.encoder_ is not None):
-            loaded = encoder_of_model(model, encoder, device=device)
+        if encoder != "none" and (encoder is not None or model.encoder_ is not None):
+            loaded = encoder_of_model(model, encoder)
             takes.append(f"{loaded.modality}s")
 
         def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:

@@ -32,8 +32,8 @@ FORMAT = 1
 _EVENLY = [place / 50 for place in range(1, 50)]
 _RARELY = [10 ** (place / 5) for place in range(-20, -8)]
 _LETTERS = 300  # of a parameter
-_SAME = "evaluate this model: dppl evaluate MODEL DATA --private ... --out FILE."
-_WRITES = "`dppl evaluate MODEL DATA --private ... --out FILE`"
+_SAME = "evaluate this model: dppl evaluate MODEL DATA ... --out FILE."
+_WRITES = "`dppl evaluate MODEL DATA ... --out FILE`"
 _MEASURED = ("n", "n_unknown_labels", "n_unusable", "accuracy", "balanced_accuracy", "minority_accuracy", "chance")
 # By task: title, what is classified, and schemes of encoders; of others only whoever has them knows what they take.
 _TASKS: dict[str, tuple[str, str, tuple[str, ...]]] = {

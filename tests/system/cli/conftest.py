@@ -56,14 +56,16 @@ def last_of_each(given: list[str]) -> list[str]:
     while place < len(given):
         name, *value = given[place : place + 2]
         has_value = name.startswith("--") and bool(value) and not value[0].startswith("--")
+        # A ledger is named with its data set, and both files of a split.
+        values = 2 if name == "--ledger" or (name == "--out" and given[0] == "split") else int(has_value)
         key = (
             (name, value[0].partition("=")[0]) if name in ("--options", "--read", "--results", "--limits") else (name,)
         )
         if not name.startswith("--"):
             key = (name, str(place))
         kept.pop(key, None)
-        kept[key] = given[place : place + 1 + has_value]
-        place += 1 + has_value
+        kept[key] = given[place : place + 1 + values]
+        place += 1 + values
     return [part for parts in kept.values() for part in parts]
 
 

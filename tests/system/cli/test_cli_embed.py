@@ -36,7 +36,9 @@ def table(tmp_path):
 
 def test_images_become_a_table_for_a_fit(photos, cli, tmp_path):
     out = tmp_path / "train"
-    result = cli("embed", photos, "--encoder", "pixels", "--out", out, "--rows", "int8", "--options", "workers=2")
+    result = cli(
+        "embed", photos, "--encoder", "pixels", "--out", out, "--options", "rows=int8", "--options", "workers=2"
+    )
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
         f"Table: {out}",
@@ -50,7 +52,7 @@ def test_images_become_a_table_for_a_fit(photos, cli, tmp_path):
     model = tmp_path / "model.safetensors"
     assert cli("fit", out, "--classes", tmp_path / "classes.txt", "--mu", 1, "--out", model).exit_code == 0
     assert dppl.load(model).encoder_ == table.metadata["encoder"]
-    again = cli("embed", photos, "--encoder", "pixels", "--out", out, "--rows", "int8")
+    again = cli("embed", photos, "--encoder", "pixels", "--out", out, "--options", "rows=int8")
     assert again.exit_code == 0
     assert again.stdout.startswith(f"Table: {out}, finished before; nothing to do\n")
 
@@ -64,10 +66,10 @@ def test_images_become_a_table_for_a_fit(photos, cli, tmp_path):
         (["--out", ".", "--encoder", "pixels"], 2, "--out must name a folder"),
         (["--out", "other.csv", "--encoder", "pixels"], 2, "--out must name a folder"),
         (["--out", "other", "--encoder", "pixels"], 2, "must be a new folder"),
-        (["--out", "t", "--encoder", "pixels", "--rows", "bits"], 2, "rows must be one of"),
+        (["--out", "t", "--encoder", "pixels", "--options", "rows=bits"], 2, "rows must be one of"),
         (["--out", "t", "--encoder", "pixels", "--read", "kind=zip"], 2, "--read kind must be one of"),
-        (["--out", "t", "--encoder", "pixels", "--labels", "none.csv"], 4, "none.csv"),
-        (["--out", "t", "--encoder", "pixels", "--labels", "other.csv"], 4, "name the column"),
+        (["--out", "t", "--encoder", "pixels", "--read", "labels=none.csv"], 4, "none.csv"),
+        (["--out", "t", "--encoder", "pixels", "--read", "labels=other.csv"], 4, "name the column"),
         (["--out", "t", "--encoder", "nothing"], 2, "nothing"),
         (["--encoder", "pixels"], 2, "--out"),
     ],
@@ -85,15 +87,15 @@ def test_usage_errors(arguments, code, message, photos, cli, error_line, tmp_pat
 
 def test_strict_stops_before_the_encoder_is_loaded_or_by_its_report(photos, cli, error_line, tmp_path, monkeypatch):
     (photos / "cat" / "private name.png").write_bytes(b"no image")
-    result = cli("embed", photos, "--encoder", "pixels", "--out", tmp_path / "t", "--strict")
-    assert (result.exit_code, error_line(result)) == (4, f"--strict {NOT_ALL_USABLE}")
+    result = cli("embed", photos, "--encoder", "pixels", "--out", tmp_path / "t", "--unusable", "stop")
+    assert (result.exit_code, error_line(result)) == (4, f"--unusable stop {NOT_ALL_USABLE}")
     assert not (tmp_path / "t").exists()
     # What only the encoder cannot take shows late.
     monkeypatch.setattr(Embed, "check_first", lambda *_: None)
-    result = cli("embed", photos, "--encoder", "pixels", "--out", tmp_path / "t", "--strict")
+    result = cli("embed", photos, "--encoder", "pixels", "--out", tmp_path / "t", "--unusable", "stop")
     assert result.exit_code == 4
     assert error_line(result) == (
-        f"--strict wants every record of the source, but one cannot be used; see {tmp_path / 't.report.jsonl'}."
+        f"--unusable stop wants every record of the source, but one cannot be used; see {tmp_path / 't.report.jsonl'}."
     )
 
 
@@ -111,12 +113,12 @@ def test_what_is_printed_tells_nothing_of_the_records(strict, photos, cli, tmp_p
     shown = set()
     for number, make in enumerate(RECORDS.values()):
         if strict and number in (0, 3):
-            continue  # that all records are good is what --strict tells, and what it is there for
+            continue  # that all records are good is what --unusable stop tells, and what it is there for
         path = photos / "dog" / f"{number} Jane Doe.png"
         make(path)
         (tmp_path / str(number)).mkdir()
         monkeypatch.chdir(tmp_path / str(number))
-        result = cli("embed", photos, "--encoder", "pixels", "--out", "t", *(["--strict"] if strict else []))
+        result = cli("embed", photos, "--encoder", "pixels", "--out", "t", *(["--unusable", "stop"] if strict else []))
         shown.add((result.exit_code, result.stdout, result.stderr))
         path.unlink(missing_ok=True)
     ((code, _, _),) = shown
@@ -140,7 +142,7 @@ def test_info(table, cli, tmp_path):
 
 def test_labels_that_are_asked_for_and_not_there_are_an_error(photos, cli, error_line):
     (photos / "found.csv").write_text("filename,diagnosis\n")
-    options = ["embed", photos, "--encoder", "pixels", "--labels", photos / "found.csv", "--out"]
+    options = ["embed", photos, "--encoder", "pixels", "--read", f"labels={photos / 'found.csv'}", "--out"]
     result = cli(*options, photos.parent / "t")
     assert (result.exit_code, "--y must name the column of labels" in error_line(result)) == (4, True)
     assert not (photos.parent / "t").exists()

@@ -51,7 +51,7 @@ def test_a_fit_on_ray_releases_what_a_fit_here_does(method, task, shards, cli, r
 
 def test_predictions_on_ray_are_those_of_one_process(task, shards, cli, ray_engine):
     assert cli(*fit(task, task.table, "--method", "mean")).exit_code == 0
-    for options in ([], ["--proba"], ["--top", "2"]):
+    for options in ([], ["--top", "all"], ["--top", "2"]):
         outs = [task.folder / f"{name}.csv" for name in ("here", "there")]
         assert cli("predict", task.out, shards, "--out", outs[0], "--force", *options).exit_code == 0
         spread = cli("predict", task.out, shards, "--out", outs[1], "--force", "--engine", "ray", *options)

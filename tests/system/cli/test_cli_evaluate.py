@@ -1,4 +1,4 @@
-"""`dppl evaluate --private`: what it reads, prints and writes; of the numbers themselves see tests/unit/evaluation."""
+"""`dppl evaluate`: what it reads, prints and writes; of the numbers themselves see tests/unit/evaluation."""
 
 import csv
 import json
@@ -17,8 +17,8 @@ from dppl.kernel.privacy import Ledger
 from dppl.predictions import load_predictor
 
 # So large that noise moves no number that is compared here: one record is 30 standard deviations or more.
-CLEAR = ["--private", "--mu", "1000"]
-BUDGET = ["--private", "--epsilon", "1", "--delta", "1e-6"]
+CLEAR = ["--mu", "1000"]
+BUDGET = ["--epsilon", "1", "--delta", "1e-6"]
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_what_is_printed(here, cli):
 
 def test_a_small_budget_tells_nothing_of_few_records(here, cli):
     """But with a chance of 1 %, for each of the numbers."""
-    shown = cli("evaluate", "model.safetensors", "train.npz", "--private", "--mu", "0.01").stdout
+    shown = cli("evaluate", "model.safetensors", "train.npz", "--mu", "0.01").stdout
     assert shown.count("cannot tell") >= 5
 
 
@@ -75,7 +75,9 @@ def test_the_file_is_read_by_show(here, cli, error_line):
     shown = cli("show", "model.safetensors", "--results", "e.json")
     assert accuracy in shown.stdout
     assert shown.stderr == ""
-    assert f"| accuracy | {accuracy} |" in cli("show", "model.safetensors", "--card", "--results", "e.json").stdout
+    assert (
+        f"| accuracy | {accuracy} |" in cli("show", "model.safetensors", "--for", "hub", "--results", "e.json").stdout
+    )
     page = cli("show", "model.safetensors", "--out", "page.html", "--results", "e.json")
     assert (page.stdout, page.stderr) == ("Page: page.html\n", "")
     assert accuracy in (here.folder / "page.html").read_text(encoding="utf-8")
@@ -91,7 +93,7 @@ def test_the_file_is_read_by_show(here, cli, error_line):
     noted = cli("show", "model.safetensors", "--results", "unnamed.json").stderr
     assert noted == "dppl: note: these results are of predictions whose model is not named.\n"
     (here.folder / "plain.json").write_text(cli("evaluate", "model.safetensors", "train.npz", "--json").stdout)
-    for form in ([], ["--card"]):
+    for form in ([], ["--for", "hub"]):
         refused = cli("show", "model.safetensors", *form, "--results", "plain.json")
         assert error_line(refused).startswith("--results holds exact numbers")
 
@@ -109,7 +111,7 @@ def test_without_privacy_the_first_line_says_so(here, cli):
     shown = cli("evaluate", "model.safetensors", "train.npz")
     assert shown.stdout.splitlines()[0] == (
         "For the data owner's eyes only: no guarantee covers these numbers. To release numbers of private records, "
-        "type --private with a budget."
+        "type a budget, such as --epsilon 1 --delta 1e-6."
     )
     assert shown.stderr == ""
     as_json = cli("evaluate", "model.safetensors", "train.npz", "--json")
@@ -120,12 +122,11 @@ def test_without_privacy_the_first_line_says_so(here, cli):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--epsilon", "1"], 2, "--epsilon is for a private evaluation; add --private."),
-        (["--out", "e.json"], 2, "--out is for a private evaluation; add --private."),
-        (["--ledger", "l.db"], 2, "--ledger is for a private evaluation; add --private."),
-        (["--private"], 2, "specify exactly one budget: --epsilon E --delta D, or --mu M."),
-        (["--private", "--epsilon", "1"], 2, "add --delta 1e-6 to the budget."),
-        ([*BUDGET, "--ledger", "l.db"], 2, "--ledger FILE and --dataset NAME go together."),
+        (["--out", "e.json"], 2, "--out is for a private evaluation; add a budget."),
+        (["--ledger", "l.db", "wards"], 2, "--ledger is for a private evaluation; add a budget."),
+        (["--delta", "1e-6"], 2, "specify exactly one budget: --epsilon E --delta D, or --mu M."),
+        (["--epsilon", "1"], 2, "add --delta 1e-6 to the budget."),
+        ([*BUDGET, "--ledger", "l.db", "wards"], 4, "there is no ledger l.db"),
         ([*BUDGET, "--out", "train.npz"], 2, "--out must not be a file that is read"),
         ([*BUDGET, "--out", "nowhere/e.json"], 2, "--out must lie in an existing folder"),
         ([*BUDGET, "--y", "animal"], 4, "--y must name an array or column of train.npz"),
@@ -138,7 +139,7 @@ def test_what_cannot_be_done_is_said_in_a_line(options, code, said, here, cli, e
     assert error_line(result).startswith(said)
 
 
-LEDGER = ["--ledger", "ledger.db", "--dataset"]
+LEDGER = ["--ledger", "ledger.db"]
 
 
 class TestAccount:
@@ -146,8 +147,8 @@ class TestAccount:
 
     @pytest.fixture
     def fitted(self, here, cli):
-        cli("ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1")
-        split = ["split", "train.npz", "--test", "0.5", "--out-train", "a.npz", "--out-test", "b.npz"]
+        cli("ledger", "create", "ledger.db", "wards", "--mu", "1")
+        split = ["split", "train.npz", "--test", "0.5", "--out", "a.npz", "b.npz"]
         assert cli(*split).exit_code == 0
         fit = ["fit", "a.npz", "--classes", "classes.txt", "--mu", "0.8", "--out", "m.safetensors"]
         assert cli(*fit, *LEDGER, "wards/train").exit_code == 0
@@ -157,19 +158,19 @@ class TestAccount:
         return Ledger("ledger.db", "wards").spent()["mu"]
 
     def test_parts_cost_the_larger_and_the_statement_says_so(self, fitted, cli):
-        result = cli("evaluate", "m.safetensors", "b.npz", "--private", "--mu", "0.6", *LEDGER, "wards/test")
+        result = cli("evaluate", "m.safetensors", "b.npz", "--mu", "0.6", *LEDGER, "wards/test")
         assert result.exit_code == 0
         assert "With the model: mu = 0.8 (the parts are disjoint, so the larger cost counts)." in result.stdout
         assert "Charged: rho 0.18, mu 0.6, to wards in ledger.db, release 2" in result.stdout
         assert self.spent() == pytest.approx(0.8)
-        cli("evaluate", "m.safetensors", "b.npz", "--private", "--mu", "0.6", *LEDGER, "wards/test")
+        cli("evaluate", "m.safetensors", "b.npz", "--mu", "0.6", *LEDGER, "wards/test")
         assert self.spent() == pytest.approx(0.6 * 2**0.5)  # the same records for a second time
 
     @pytest.mark.parametrize("part", ["wards/train", "wards"])
     def test_the_records_of_the_training_are_refused(self, part, fitted, cli, error_line):
-        result = cli("evaluate", "m.safetensors", "a.npz", "--private", "--mu", "0.1", *LEDGER, part)
+        result = cli("evaluate", "m.safetensors", "a.npz", "--mu", "0.1", *LEDGER, part)
         assert result.exit_code == 2
-        assert error_line(result).startswith("--dataset must name a part")
+        assert error_line(result).startswith("PART of --ledger must name a part")
         assert self.spent() == pytest.approx(0.8)
 
     def test_nothing_is_predicted_that_is_not_paid_for(self, fitted, cli, error_line, monkeypatch):
@@ -177,21 +178,21 @@ class TestAccount:
             raise AssertionError("records were predicted")
 
         monkeypatch.setattr("dppl.kernel.outcomes.Outcomes.of", never)
-        result = cli("evaluate", "m.safetensors", "b.npz", "--private", "--mu", "1.1", *LEDGER, "wards/test")
+        result = cli("evaluate", "m.safetensors", "b.npz", "--mu", "1.1", *LEDGER, "wards/test")
         assert result.exit_code == 3
         error_line(result)
 
     def test_the_account_is_asked_before_an_encoder_is_loaded(self, mails, cli, error_line, monkeypatch):
-        cli("ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1")
-        cli("ledger", "create", "ledger.db", "--dataset", "people", "--mu", "1", "--unit", "person")
+        cli("ledger", "create", "ledger.db", "wards", "--mu", "1")
+        cli("ledger", "create", "ledger.db", "people", "--mu", "1", "--unit", "person")
         monkeypatch.setattr("dppl.predictions.load_predictor", None)
         for mu, dataset, code in (("1.1", "wards/test", 3), ("0.5", "people/test", 2)):
-            result = cli("evaluate", "m.safetensors", "mails.csv", "--private", "--mu", mu, *LEDGER, dataset)
+            result = cli("evaluate", "m.safetensors", "mails.csv", "--mu", mu, *LEDGER, dataset)
             assert result.exit_code == code
             error_line(result)
 
     def test_without_a_ledger_both_add_up(self, fitted, cli):
-        shown = cli("evaluate", "m.safetensors", "b.npz", "--private", "--mu", "0.6").stdout
+        shown = cli("evaluate", "m.safetensors", "b.npz", "--mu", "0.6").stdout
         assert "With the model: mu = 1 (as if on the same records)." in shown
 
 
@@ -302,7 +303,7 @@ def test_predictions_of_another_model_need_its_class_list_only(suffix, here, cli
 
 
 def test_a_weak_budget_is_noted(here, cli, notes_on_budgets):
-    result = cli("evaluate", "model.safetensors", "train.npz", "--private", "--mu", "2")
+    result = cli("evaluate", "model.safetensors", "train.npz", "--mu", "2")
     assert result.stderr.startswith("dppl: note: mu = 2, Gaussian DP is a weak guarantee.")
 
 

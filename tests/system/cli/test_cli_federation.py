@@ -1,4 +1,4 @@
-"""Files of settings, `dppl fit --holders` and `dppl merge`: what is wrong is named before anything happens."""
+"""Files of settings, `dppl fit` on institutions and `dppl merge`: what is wrong is named before anything happens."""
 
 import numpy as np
 import pytest
@@ -66,17 +66,15 @@ def test_an_institution_opens_from_its_file_and_reads_no_label(tmp_path):
         assert holder.described["unit"] == "record"
 
 
-def test_a_fit_takes_a_table_or_institutions(cli, error_line, tmp_path):
+def test_options_of_a_table_are_refused_with_institutions(cli, error_line, tmp_path):
     given = ["--mu", "1", "--classes", "c.txt", "--out", str(tmp_path / "m")]
-    for typed in (["fit", *given], ["fit", "t.npz", "--holders", "f.toml", *given]):
-        assert error_line(cli(*typed)) == "name either TABLE, or institutions with --holders."
     for typed in (
         ["--groups", "person"],
-        ["--labels", "l.txt"],
-        ["--ledger", "l.db", "--dataset", "wards"],
-        ["--strict"],
+        ["--read", "labels=l.txt"],
+        ["--ledger", "l.db", "wards"],
+        ["--unusable", "stop"],
     ):
-        result = cli("fit", "--holders", "f.toml", *typed, *given)
+        result = cli("fit", "f.toml", *typed, *given)
         assert result.exit_code == 2
         assert "table" in error_line(result)
 

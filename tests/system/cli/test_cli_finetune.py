@@ -136,8 +136,8 @@ def test_its_model_is_served(trained, cli):
         found = served.prediction(row, 1, True)
         assert (reason, found.label) == (None, label)
         assert sum(found.probabilities) == pytest.approx(1)
-    with pytest.raises(ParameterError, match="embeddings_only is not for a model of `dppl finetune`"):
-        open_model(Path("m.safetensors"), NETWORK, embeddings_only=True)
+    with pytest.raises(ParameterError, match="encoder must not be none for a model of `dppl finetune`"):
+        open_model(Path("m.safetensors"), "none")
 
 
 def test_its_model_predicts_and_evaluates(trained, cli):
@@ -148,7 +148,7 @@ def test_its_model_predicts_and_evaluates(trained, cli):
     assert (found["n"], found["n_unusable"]) == (24, 0)
     assert found["accuracy"] > 0.8
     assert [entry["class"] for entry in found["per_class"]] == list(CLASSES)
-    evaluate = ["evaluate", "m.safetensors", "new", "--encoder", NETWORK, "--private", "--mu", "1000", "--json"]
+    evaluate = ["evaluate", "m.safetensors", "new", "--encoder", NETWORK, "--mu", "1000", "--json"]
     private = json.loads(run(cli, *evaluate).stdout)
     assert private["accuracy"]["value"] == pytest.approx(found["accuracy"], abs=0.01)
     assert private["model_sha256"] == sha256(Path("m.safetensors").read_bytes()).hexdigest()
@@ -177,8 +177,8 @@ def test_a_model_says_what_it_is(trained, cli):
     for fact in ("trained weights 89", "steps       80", "noise multiplier 0.000993808", "'batch_size': 24.0"):
         assert fact in shown
     assert "python:net.py:make@net.safetensors" in shown
-    assert "NOT FOR RELEASE" in run(cli, "show", "m.safetensors", "--card").stdout
-    card = run(cli, "show", "m.safetensors", "--card").stdout
+    assert "NOT FOR RELEASE" in run(cli, "show", "m.safetensors", "--for", "hub").stdout
+    card = run(cli, "show", "m.safetensors", "--for", "hub").stdout
     for row in ("trained weights | 89", "steps | 80", "noise multiplier | 0.000993808"):
         assert f"| {row} |" in card
     assert "'clip': 1.0" in card  # of the recipe
@@ -226,17 +226,27 @@ def test_batches_are_sampled_by_default_where_the_budget_knows_that(photos, cli)
 
 def test_labels_may_stand_in_a_file(photos, cli):
     (photos / "labels.csv").write_text("file,label\nred/1.png,red\ngreen/2.png,green\nblue/3.png,blue\n")
-    run(cli, *FINETUNE, *EXACT, "--labels", "labels.csv", "--options", "train=head,conv", "--options", "sparsity=0.5")
+    run(
+        cli,
+        *FINETUNE,
+        *EXACT,
+        "--read",
+        "labels=labels.csv",
+        "--options",
+        "train=head,conv",
+        "--options",
+        "sparsity=0.5",
+    )
     assert "['conv', 'head']" in run(cli, "show", "m.safetensors").stdout
 
 
 def test_a_ledger_pays_once(photos, cli):
-    run(cli, "ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1")
-    said = run(cli, *FINETUNE, "--mu", "1", "--ledger", "ledger.db", "--dataset", "wards").stdout
+    run(cli, "ledger", "create", "ledger.db", "wards", "--mu", "1")
+    said = run(cli, *FINETUNE, "--mu", "1", "--ledger", "ledger.db", "wards").stdout
     assert "to wards in ledger.db, release 1: budget mu 1 (epsilon 4.887 at delta 1e-6); spent mu 1 (" in said
     (release,) = Ledger("ledger.db", "wards", GaussianDP(1.0)).releases()
     assert (release["status"], release["estimator"]) == ("released", "SparseFinetuner")
-    result = cli(*FINETUNE, "--mu", "1", "--ledger", "ledger.db", "--dataset", "wards", "--force")
+    result = cli(*FINETUNE, "--mu", "1", "--ledger", "ledger.db", "wards", "--force")
     assert result.exit_code == 3
     assert not (photos / "m.safetensors.work").exists()  # which was said before an image was read
 
@@ -263,7 +273,7 @@ def interrupt():
 
 def test_an_interrupted_command_goes_on_and_pays_once(photos, cli, monkeypatch):
     ledger = Ledger("ledger.db", "wards", GaussianDP(1.0))
-    command = [*FINETUNE, "--mu", "1", "--ledger", "ledger.db", "--dataset", "wards"]
+    command = [*FINETUNE, "--mu", "1", "--ledger", "ledger.db", "wards"]
     undo = killed(monkeypatch, 5, interrupt)
     with overheard() as first:
         result = cli(*command)
@@ -296,7 +306,7 @@ def write(self, state, begun):
 Checkpoint.write = write
 main.run()
 """
-    command = [*FINETUNE, "--mu", "0.5", "--ledger", "ledger.db", "--dataset", "wards"]
+    command = [*FINETUNE, "--mu", "0.5", "--ledger", "ledger.db", "wards"]
     ledger = Ledger("ledger.db", "wards", GaussianDP(1.0))
     done = subprocess.run([sys.executable, "-c", script, *command], capture_output=True, timeout=300, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, b"", b"")
@@ -331,7 +341,7 @@ def test_another_run_does_not_go_on_from_its_checkpoint(photos, cli, error_line,
 
 def test_samples_go_with_no_ledger(photos, cli, error_line):
     Ledger("l.db", "wards", ApproxDP(1, 1e-5))
-    spent = ["--epsilon", "1", "--delta", "1e-5", "--ledger", "l.db", "--dataset", "wards"]
+    spent = ["--epsilon", "1", "--delta", "1e-5", "--ledger", "l.db", "wards"]
     result = cli(*FINETUNE, *spent, "--options", "sampling_rate=0.1")
     assert (result.exit_code, "a ledger cannot charge it" in error_line(result)) == (3, True)
     assert not Ledger("l.db", "wards").releases()

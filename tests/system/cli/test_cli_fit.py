@@ -316,8 +316,8 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         (["--mu", "1", "--options", "random_state=-1"], 2, "random_state"),
         (["--mu", "1", "--frobnicate"], 2, " Try: dppl fit --help"),
         (["--mu", "1", "--x", "rows"], 4, "'rows'"),
-        (["--mu", "1", "--labels", "{folder}/no.txt"], 4, "there is no such file or folder"),
-        (["--mu", "1", "--labels", "{classes}"], 4, "one label"),
+        (["--mu", "1", "--read", "labels={folder}/no.txt"], 4, "there is no such file or folder"),
+        (["--mu", "1", "--read", "labels={classes}"], 4, "one label"),
         (["--mu", "1", "--method", "public", "--public", "{folder}/no.npz"], 4, "there is no such file or folder"),
     ],
 )
@@ -398,7 +398,7 @@ def test_a_misspelt_command_gets_a_suggestion(cli, error_line):
 def test_a_table_without_labels_is_input(task, cli, error_line):
     result = cli(*fit_arguments(task, "--mu", 1, table=task.public))
     assert result.exit_code == 4
-    assert "--labels" in error_line(result)
+    assert "--read labels" in error_line(result)
 
 
 def test_an_existing_file_stays_and_is_checked_before_anything_else(task, cli, error_line):
@@ -446,8 +446,8 @@ def test_every_format_of_table_gives_the_same_model(task, cli):
     for table, *options in (
         ["train.npz"],
         ["train.parquet"],
-        ["train.npy", "--labels", task.folder / "y.npy"],
-        ["train.npy", "--labels", task.folder / "y.txt"],
+        ["train.npy", "--read", f"labels={task.folder / 'y.npy'}"],
+        ["train.npy", "--read", f"labels={task.folder / 'y.txt'}"],
         ["other.parquet", "--x", "features", "--y", "animal"],
     ):
         arguments = fit_arguments(
@@ -573,7 +573,7 @@ def fit(name, delay=None, at_sync=None):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if at_sync is not None:  # the content is written, but has no name yet
             os.fsync = lambda descriptor: os.kill(os.getpid(), at_sync)
-        arguments = f"fit x.npy --labels y.npy --classes classes.txt --mu 0.5 --method mean --out {name}/m"
+        arguments = f"fit x.npy --read labels=y.npy --classes classes.txt --mu 0.5 --method mean --out {name}/m"
         arguments += ".safetensors"
         sys.argv[1:] = arguments.split()
         run()
@@ -644,7 +644,7 @@ def test_public_examples_are_read_and_shown(task, cli, error_line):
     assert "public examples 5, for 2 of 3 classes" in shown
     assert "public descriptions" not in shown
     assert "the examples or descriptions of the classes" in shown
-    assert "| public examples | 5, for 2 of 3 classes |" in cli("show", task.out, "--card").stdout
+    assert "| public examples | 5, for 2 of 3 classes |" in cli("show", task.out, "--for", "hub").stdout
 
 
 def test_examples_of_another_encoder_are_refused(task, cli, error_line):
@@ -677,7 +677,7 @@ def test_a_model_of_public_examples_alone_is_shown_as_one(task, cli):
     write_table(task.folder / "examples.npz", np.eye(8)[:3], np.array(CLASSES))
     result = cli(*fit_arguments(task, "--mu", "0", *AUTO, "--examples", task.folder / "examples.npz"))
     assert (result.exit_code, result.stderr) == (0, "")
-    for command in (["show", task.out], ["show", task.out, "--card"]):
+    for command in (["show", task.out], ["show", task.out, "--for", "hub"]):
         shown = " ".join(cli(*command).stdout.split())
         assert "Nothing was released from private records" in shown
         assert "before dppl accounted" not in shown

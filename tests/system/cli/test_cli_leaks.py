@@ -95,7 +95,7 @@ FITS = {
     "softmax": ["--epsilon", "2", "--delta", "1e-6", "--method", "softmax"],
     "softmax with public rows": ["--mu", "1", "--method", "softmax", "--public", "public.npz"],
     "automatic from examples": ["--mu", "1", "--method", "auto", "--examples", "named.npz"],
-    "several labels": ["--mu", "1", "--method", "multilabel", "--separator", ";"],
+    "several labels": ["--mu", "1", "--method", "multilabel", "--read", "separator=;"],
     "public": ["--epsilon", "1", "--method", "public", "--public", "public.npz"],
     "three public": ["--mu", "1", "--method", "public", "--public", "public.npz", "--options", "n_prototypes=3"],
     "replaced public": [
@@ -110,7 +110,7 @@ FITS = {
     ],
 }
 
-LEDGER = ["--ledger", "ledger.db", "--dataset", "wards"]
+LEDGER = ["--ledger", "ledger.db", "wards"]
 
 HASH = r"\b[0-9a-f]{64}\b"
 IDS = rb'(?<="public_ids\\": )\[\[.*?\]\]'
@@ -127,7 +127,7 @@ RELEASED = {
 AFTER = [
     ("show", ["out.safetensors"], rf"(?<=│ )\d+(, \d+)* +(?=│$)|{HASH}"),
     ("show", ["out.safetensors", "--json"], rf'(?<="public_indices": )\[[\d\s,\[\]]*\]|{HASH}'),
-    ("show", ["out.safetensors", "--card"], HASH),
+    ("show", ["out.safetensors", "--for", "hub"], HASH),
     ("predict", ["out.safetensors", "public.npz"], LABELS),
     ("predict", ["out.safetensors", "public.npz", "--out", "labels.csv"], None),
     ("predict", ["out.safetensors", "public.npz", "--out", "labels.parquet"], None),
@@ -216,8 +216,8 @@ def write_lists(folder, rows, labels):
 
 LAYOUTS = {
     "npz": (lambda folder, x, y: np.savez(folder / "train.npz", x=x, y=y), ["private/train.npz"]),
-    "npy": (functools.partial(write_npy, ".npy"), ["private/x.npy", "--labels", "private/y.npy"]),
-    "npy and txt": (functools.partial(write_npy, ".txt"), ["private/x.npy", "--labels", "private/y.txt"]),
+    "npy": (functools.partial(write_npy, ".npy"), ["private/x.npy", "--read", "labels=private/y.npy"]),
+    "npy and txt": (functools.partial(write_npy, ".txt"), ["private/x.npy", "--read", "labels=private/y.txt"]),
     "parquet": (lambda folder, *data: write_table(folder / "train.parquet", *data), ["private/train.parquet"]),
     "shards": (write_shards, ["private/shards"]),
     "nulls": (write_lists, ["private/lists.parquet"]),
@@ -393,7 +393,7 @@ def test_every_format_shows_only_what_is_released(layout, record, folders, asser
 @pytest.mark.parametrize("record", RECORDS)
 def test_a_split_shows_nothing_and_only_its_owner_may_read_the_parts(record, folders, assert_same):
     pair = folders(neighbours(record))
-    outs = ["--out-train", "private/part-1.npz", "--out-test", "private/part-2.npz"]
+    outs = ["--out", "private/part-1.npz", "private/part-2.npz"]
     trace = assert_same(pair, ["split", "private/train.npz", "--test", "0.3", *outs])
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     assert {name for name in trace.files if "part" in name} == {"private/part-1.npz", "private/part-2.npz"}
@@ -418,7 +418,7 @@ def test_what_is_published_after_a_fit_shows_only_what_was_released(method, fold
     pair = folders(neighbours("good", FITS[method]))
     relation = ["--adjacency", "replace-one"] if "adjacency=replace-one" in FITS[method] else []
     budget = ["--mu", "3"] if "--mu" in FITS[method] else ["--epsilon", "10", "--delta", "1e-6"]
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", *budget, *relation])
+    assert_same(pair, ["ledger", "create", "ledger.db", "wards", *budget, *relation])
     trace = assert_same(pair, fit([*FITS[method], *LEDGER]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     for command, arguments, released in AFTER:
@@ -449,7 +449,7 @@ def replayed(monkeypatch):
 )
 def test_the_automatic_method_makes_all_that_it_leaves_of_what_it_releases(record, public, folders, assert_same):
     pair = folders(neighbours(record))
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2"])
+    assert_same(pair, ["ledger", "create", "ledger.db", "wards", "--mu", "2"])
     options = ["--mu", "1", "--method", "auto", *public, *LEDGER]
     trace = assert_same(pair, fit(options, label=RECORDS[record][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
@@ -643,7 +643,7 @@ def test_training_by_the_automatic_method_makes_all_that_it_leaves_of_what_it_re
     item, describe, raw_folders, assert_same
 ):
     pair = raw_folders(raw_neighbours(*ITEMS[item]))
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2"])
+    assert_same(pair, ["ledger", "create", "ledger.db", "wards", "--mu", "2"])
     trace = assert_same(pair, train(["--mu", "1", *pool_of("csv"), *LEDGER, *describe], label=ITEMS[item][1]))
     assert ("Started from public examples" in trace.stdout) == (describe != ["--descriptions", "none"])
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
@@ -697,7 +697,7 @@ def test_training_on_persons_shows_only_what_it_releases(person, suffix, raw_fol
     pair = raw_folders([(TEXTS, Y)] * 2)
     for folder, people in zip(pair, (PEOPLE[person], []), strict=True):
         write_people(folder, suffix, people)
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2", "--unit", "person"])
+    assert_same(pair, ["ledger", "create", "ledger.db", "wards", "--mu", "2", "--unit", "person"])
     command, _, *options = train(["--mu", "1", "--groups", "who", *LEDGER])
     trace = assert_same(pair, [command, f"private/mails{suffix}", *options])
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
@@ -745,9 +745,9 @@ def evaluated(monkeypatch, trace, letters):
             table = dppl.io.EmbeddingTable.of(rows, metadata={"encoder": encoder} if raw else {})
             model.fit(table, Y).save(folder / "out.safetensors", overwrite=True)
             if not (folder / "ledger.db").exists():
-                trace(folder, "ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2", "--unit", unit)
-            evaluate = ["evaluate", "out.safetensors", data, "--private", "--mu", "1", "--out", "evaluation.json"]
-            traces.append(trace(folder, *evaluate, "--ledger", "ledger.db", "--dataset", "wards/test", *options))
+                trace(folder, "ledger", "create", "ledger.db", "wards", "--mu", "2", "--unit", unit)
+            evaluate = ["evaluate", "out.safetensors", data, "--mu", "1", "--out", "evaluation.json"]
+            traces.append(trace(folder, *evaluate, "--ledger", "ledger.db", "wards/test", *options))
         return traces
 
     return run
@@ -795,7 +795,7 @@ def test_a_leak_of_an_evaluation_is_noticed(folders, evaluated, monkeypatch):
 
 def test_a_refused_evaluation_shows_nothing_of_the_records(folders, evaluated):
     pair = folders(neighbours("good"))
-    for options, code in ((["--mu", "3"], 3), (["--dataset", "wards/other", "--y", "animal"], 4)):
+    for options, code in ((["--mu", "3"], 3), (["wards/other", "--y", "animal"], 4)):
         first, second = evaluated(pair, "private/train.npz", options)
         assert first == second
         assert (first.exit_code, first.stdout) == (code, "")
@@ -808,7 +808,7 @@ UNKNOWN_ITEMS = [(TEXTS, ["Jane", *Y[1:].tolist()]), ([*TEXTS, f"{MARK}\0"], [SE
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_label_outside_the_classes_stops_training_without_a_word_about_it(source, raw_folders, assert_same):
     made = raw_folders(UNKNOWN_ITEMS, source)
-    assert_same(made, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
+    assert_same(made, ["ledger", "create", "ledger.db", "wards", "--mu", "1"])
     trace = assert_same(made, train(["--mu", "1", *LEDGER], source), exit_code=4)
     assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
     assert "at least one is not" in trace.stderr
@@ -824,10 +824,10 @@ def test_a_strict_training_tells_one_bit(source, raw_folders, assert_same):
         if (source, item) != ("images", "odd to the encoder"):  # which the encoder of images does not know
             other = raw_neighbours(*ITEMS["unusable"])[0]
             pair = raw_folders([raw_neighbours(*ITEMS[item])[0], ([*other[0], ""], [*other[1], "cat"])], source)
-            assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
-            trace = assert_same(pair, train(["--mu", "1", "--strict", *LEDGER], source), exit_code=4)
+            assert_same(pair, ["ledger", "create", "ledger.db", "wards", "--mu", "1"])
+            trace = assert_same(pair, train(["--mu", "1", "--unusable", "stop", *LEDGER], source), exit_code=4)
             assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
-            assert trace.stderr.startswith("dppl: error: --strict wants records that can all be used")
+            assert trace.stderr.startswith("dppl: error: --unusable stop wants records that can all be used")
             assert "out.safetensors" not in trace.files
 
 
@@ -837,7 +837,7 @@ def test_a_review_shows_nothing_but_on_the_terminal(item, raw_folders, assert_sa
     shown = []
     monkeypatch.setattr("dppl.cli.check.terminal", contextlib.nullcontext)
     monkeypatch.setattr("dppl.cli.check.review", lambda report, **_: shown.append(report["n"]))
-    trace = assert_same(pair, train(["--mu", "1", "--method", "mean", "--review"], label=ITEMS[item][1]))
+    trace = assert_same(pair, train(["--mu", "1", "--method", "mean", "--unusable", "ask"], label=ITEMS[item][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     assert shown[0] == shown[1] + 1
 
@@ -918,7 +918,7 @@ def network_folders(torch, raw_folders):
 
 def finetune(options, label="cat"):
     known = [] if label in CLASSES else ["--options", "unknown_labels=ignore"]
-    names = ["--classes", "classes.txt", "--out", "out.safetensors", "--network", NETWORK, "--device", "cpu"]
+    names = ["--classes", "classes.txt", "--out", "out.safetensors", "--network", NETWORK]
     sizes = ["--batch-size", "12", "--options", "epochs=2", "--options", "block=4"]
     return ["finetune", "private/photos", *names, *sizes, *known, *options]
 
@@ -928,7 +928,7 @@ def assert_same_finetuning(assert_same):
     """Run a training in two folders, with an account, and assert that it leaves equal traces; return the trace."""
 
     def check(pair, options, label="cat", exit_code=0):
-        assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
+        assert_same(pair, ["ledger", "create", "ledger.db", "wards", "--mu", "1"])
         return assert_same(pair, finetune(options, label), exit_code)
 
     return check
@@ -960,14 +960,14 @@ def test_a_label_outside_the_classes_stops_finetuning_without_a_word_about_it(ne
 
 def test_a_strict_finetuning_tells_one_bit_and_is_not_charged(network_folders, assert_same, assert_same_finetuning):
     pair = network_folders([raw_neighbours(*ITEMS[item])[0] for item in ("unusable", "odd label")])
-    trace = assert_same_finetuning(pair, ["--mu", "1", "--strict", *LEDGER], exit_code=4)
-    assert trace.stderr.startswith("dppl: error: --strict wants records that can all be used")
+    trace = assert_same_finetuning(pair, ["--mu", "1", "--unusable", "stop", *LEDGER], exit_code=4)
+    assert trace.stderr.startswith("dppl: error: --unusable stop wants records that can all be used")
     assert json.loads(assert_same(pair, ["ledger", "show", "ledger.db", "--json"]).stdout)[0]["releases"] == []
 
 
 def test_a_strict_finetuning_says_so_in_its_statement(network_folders, trace):
     folder, _ = network_folders([raw_neighbours(*ITEMS["good"])[1]] * 2)
-    assert trace(folder, *finetune(["--mu", "1", "--strict"])).exit_code == 0
+    assert trace(folder, *finetune(["--mu", "1", "--unusable", "stop"])).exit_code == 0
     assert (
         A_STRICT_STOP
         in json.loads(trace(folder, "show", "out.safetensors", "--json").stdout)["guarantee"]["not_covered"]
@@ -1048,7 +1048,7 @@ FAILURES = {
 def test_a_failed_fit_shows_nothing_of_the_records(name, folders, assert_same):
     exit_code, options, pair = FAILURES[name]
     made = folders(pair)
-    assert_same(made, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
+    assert_same(made, ["ledger", "create", "ledger.db", "wards", "--mu", "1"])
     trace = assert_same(made, fit(options), exit_code)
     assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
     assert trace.stderr.count("\n") == 1
@@ -1133,7 +1133,7 @@ def leak(monkeypatch, how, method="mean", before=lambda n: None):
 )
 def test_a_leak_of_the_number_of_records_is_noticed(method, way, folders, assert_same, monkeypatch):
     pair = folders(neighbours("nan"))
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "2"])
+    assert_same(pair, ["ledger", "create", "ledger.db", "wards", "--mu", "2"])
     assert_same(pair, fit(["--mu", "1", "--method", method, *LEDGER]))
     told = leak(monkeypatch, LEAKS[way], method)
     with pytest.raises(AssertionError, match="Trace"):
@@ -1153,7 +1153,7 @@ def test_a_leak_of_the_number_of_records_is_noticed(method, way, folders, assert
 )
 def test_a_leak_into_what_is_published_is_noticed(way, after, method, folders, assert_same, trace, monkeypatch):
     pair = folders(neighbours("nan"))
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1"])
+    assert_same(pair, ["ledger", "create", "ledger.db", "wards", "--mu", "1"])
 
     def rename(model, n):
         model.classes_ = np.array([f"{name} {n}" for name in CLASSES])

@@ -41,7 +41,7 @@ def fit(task, *options, out=None):
 
 
 def charged(file, dataset="wards"):
-    return ["--ledger", file, "--dataset", dataset]
+    return ["--ledger", file, dataset]
 
 
 def show(cli, file):
@@ -68,8 +68,8 @@ def test_the_charge_is_on_record_before_private_rows_reach_a_mechanism(wards, ta
 
 def test_a_name_that_looks_like_that_of_an_account_opens_and_charges_none(wards, task, cli, error_line):
     for command in (
-        ["ledger", "create", wards, "--dataset", "Wards", "--mu", 1],
-        fit(task, *rho(1), "--ledger", wards, "--dataset", "Wards"),
+        ["ledger", "create", wards, "Wards", "--mu", 1],
+        fit(task, *rho(1), "--ledger", wards, "Wards"),
     ):
         result = cli(*command)
         assert result.exit_code == 2
@@ -100,11 +100,11 @@ def test_a_name_that_looks_like_that_of_an_account_opens_and_charges_none(wards,
     ],
 )
 def test_create_opens_an_account_and_says_how_to_go_on(options, budget, relation, accounting, file, cli):
-    result = cli("ledger", "create", file, "--dataset", "wards", *options)
+    result = cli("ledger", "create", file, "wards", *options)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
         f"Data set wards: {budget}, {relation}, accounting {accounting}.\n"
-        f"Next: dppl fit TABLE ... --ledger {file} --dataset wards\n"
+        f"Next: dppl fit TABLE ... --ledger {file} wards\n"
     )
     (account,) = accounts(file)
     assert (account.dataset, account.budget, account.adjacency) == ("wards", budget, relation)
@@ -112,10 +112,10 @@ def test_create_opens_an_account_and_says_how_to_go_on(options, budget, relation
 
 
 def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(wards, cli, error_line):
-    assert cli("ledger", "create", wards, "--dataset", "trial", "--epsilon", 3).exit_code == 0
+    assert cli("ledger", "create", wards, "trial", "--epsilon", 3).exit_code == 0
     before = wards.read_bytes()
     for mu in (1, 1.5):
-        result = cli("ledger", "create", wards, "--dataset", "wards", "--mu", mu)
+        result = cli("ledger", "create", wards, "wards", "--mu", mu)
         assert result.exit_code == 2
         assert "its budget is fixed" in error_line(result)
     assert wards.read_bytes() == before
@@ -125,22 +125,22 @@ def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(wards, cli, er
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--dataset", "wards"], "exactly one budget"),
-        (["--dataset", "wards", "--mu", "1", "--epsilon", "1"], "exactly one budget"),
-        (["--dataset", "wards", "--mu", "1", "--delta", "1e-6"], "--delta belongs"),
-        (["--dataset", "wards", "--mu", "1", "--accounting", "renyi"], "accounting must be one of 'gdp'; got 'renyi'"),
-        (["--dataset", "wards", "--epsilon", "1", "--accounting", "renyi"], "accounting must be one of 'pure'; got"),
+        (["wards"], "exactly one budget"),
+        (["wards", "--mu", "1", "--epsilon", "1"], "exactly one budget"),
+        (["wards", "--mu", "1", "--delta", "1e-6"], "--delta belongs"),
+        (["wards", "--mu", "1", "--accounting", "renyi"], "accounting must be one of 'gdp'; got 'renyi'"),
+        (["wards", "--epsilon", "1", "--accounting", "renyi"], "accounting must be one of 'pure'; got"),
         (
-            ["--dataset", "wards", "--epsilon", "1", "--delta", "1e-6", "--accounting", "zcdp"],
+            ["wards", "--epsilon", "1", "--delta", "1e-6", "--accounting", "zcdp"],
             "accounting must be one of 'gdp', 'renyi'",
         ),
-        (["--dataset", "wards", "--mu", "0"], "budget must be above 0"),
-        (["--dataset", "wards", "--mu", "inf"], "mu must be"),
-        (["--dataset", "wards", "--mu", "1", "--adjacency", "near"], "adjacency must be one of"),
-        (["--dataset", "", "--mu", "1"], "dataset must be a name"),
-        (["--dataset", "a\nb\x1b[2J", "--mu", "1"], "dataset must be a name"),
-        (["--dataset", "a" * 256, "--mu", "1"], "dataset must be a name"),
-        (["--mu", "1"], "--dataset"),
+        (["wards", "--mu", "0"], "budget must be above 0"),
+        (["wards", "--mu", "inf"], "mu must be"),
+        (["wards", "--mu", "1", "--adjacency", "near"], "adjacency must be one of"),
+        (["", "--mu", "1"], "DATASET must be a name"),
+        (["a\nb\x1b[2J", "--mu", "1"], "DATASET must be a name"),
+        (["a" * 256, "--mu", "1"], "DATASET must be a name"),
+        (["--mu", "1"], "Missing argument 'DATASET'"),
     ],
 )
 def test_create_with_a_mistake_is_usage_and_makes_no_file(options, words, file, cli, error_line):
@@ -152,9 +152,9 @@ def test_create_with_a_mistake_is_usage_and_makes_no_file(options, words, file, 
 
 def test_create_by_url_does_not_repeat_the_url(file, cli):
     # A URL of PostgreSQL may hold a password, which must not end up in a log.
-    result = cli("ledger", "create", f"sqlite:///{file}", "--dataset", "wards", "--mu", 1)
+    result = cli("ledger", "create", f"sqlite:///{file}", "wards", "--mu", 1)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.endswith("Next: dppl fit TABLE ... --ledger URL --dataset wards\n")
+    assert result.stdout.endswith("Next: dppl fit TABLE ... --ledger URL wards\n")
     assert str(file) not in result.stdout
     assert file.exists()
 
@@ -198,7 +198,7 @@ def test_a_fit_is_charged_and_its_model_is_on_record(task, wards, cli):
 
 
 def test_public_prototypes_are_charged_in_a_pure_account(task, file, cli, error_line):
-    assert cli("ledger", "create", file, "--dataset", "wards", "--epsilon", 1).exit_code == 0
+    assert cli("ledger", "create", file, "wards", "--epsilon", 1).exit_code == 0
     public = ["--method", "public", "--public", task.public]
     assert cli(*fit(task, "--epsilon", 0.75, *public, *charged(file))).exit_code == 0
     assert 0 < show(cli, file)[0]["spent"]["epsilon"] <= 0.75
@@ -240,24 +240,22 @@ def test_parts_are_charged_side_by_side(task, wards, cli):
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--ledger", "{file}"], 2, "go together"),
-        (["--dataset", "wards"], 2, "go together"),
+        (["--ledger", "{file}"], 2, "requires 2 arguments"),
         (
-            ["--ledger", "{file}", "--dataset", "ward"],
+            ["--ledger", "{file}", "ward"],
             2,
-            "ledger.db, which has wards; got 'ward'; `dppl ledger create` opens an account for another. "
-            "Try --dataset wards",
+            "ledger.db, which has wards; got 'ward'; `dppl ledger create` opens an account for another. Try wards",
         ),
-        (["--ledger", "{file}", "--dataset", "wards/"], 2, "must be a name of 1 to 255"),
+        (["--ledger", "{file}", "wards/"], 2, "must be a name of 1 to 255"),
         (
-            ["--ledger", "{file}", "--dataset", "wards", "--options", "adjacency=replace-one"],
+            ["--ledger", "{file}", "wards", "--options", "adjacency=replace-one"],
             2,
             "accounted under add-remove",
         ),
-        (["--ledger", "{folder}/no.db", "--dataset", "wards"], 4, "there is no ledger"),
-        (["--ledger", "{classes}", "--dataset", "wards"], 4, "classes.txt cannot be used: file is not a database"),
-        (["--ledger", "{folder}", "--dataset", "wards"], 4, "cannot be used: unable to open database file"),
-        (["--ledger", "nonsense://u:tiger@h/d", "--dataset", "wards"], 4, "'.[postgresql]'"),
+        (["--ledger", "{folder}/no.db", "wards"], 4, "there is no ledger"),
+        (["--ledger", "{classes}", "wards"], 4, "classes.txt cannot be used: file is not a database"),
+        (["--ledger", "{folder}", "wards"], 4, "cannot be used: unable to open database file"),
+        (["--ledger", "nonsense://u:tiger@h/d", "wards"], 4, "'.[postgresql]'"),
     ],
 )
 def test_a_mistake_with_the_ledger_gets_one_line_and_pays_nothing(options, code, words, task, wards, cli, error_line):
@@ -276,9 +274,9 @@ def test_postgresql_without_its_driver_names_the_extra(task, cli, error_line, mo
     monkeypatch.setitem(sys.modules, "psycopg", None)
     url = "postgresql+psycopg://u:tiger@host/db"
     for arguments in (
-        fit(task, *rho(1), "--ledger", url, "--dataset", "wards"),
+        fit(task, *rho(1), "--ledger", url, "wards"),
         ["ledger", "show", url],
-        ["ledger", "create", url, "--dataset", "wards", "--mu", 1],
+        ["ledger", "create", url, "wards", "--mu", 1],
     ):
         result = cli(*arguments)
         assert result.exit_code == 4
@@ -300,8 +298,8 @@ def test_a_fit_that_stops_after_its_charge_shows_as_unfinished(task, wards, cli,
 
 
 def test_show_prints_accounts_and_releases(task, wards, cli):
-    assert cli("ledger", "create", wards, "--dataset", "trial[red]", "--epsilon", 3).exit_code == 2
-    assert cli("ledger", "create", wards, "--dataset", "trial", "--epsilon", 3).exit_code == 0
+    assert cli("ledger", "create", wards, "trial[red]", "--epsilon", 3).exit_code == 2
+    assert cli("ledger", "create", wards, "trial", "--epsilon", 3).exit_code == 0
     assert cli(*fit(task, *rho(0.5), *charged(wards, "wards/north"))).exit_code == 0
     result = cli("ledger", "show", wards, COLUMNS="200")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -330,7 +328,7 @@ def rows_of(shown):
 
 
 def test_show_fits_into_80_columns_and_cuts_nothing(task, file, cli):
-    assert cli("ledger", "create", file, "--dataset", "wards", "--mu", 5).exit_code == 0
+    assert cli("ledger", "create", file, "wards", "--mu", 5).exit_code == 0
     ledger = Ledger(file, "wards")
     dppl.SoftmaxPrototypes(dppl.GaussianDP(1 / 3), classes=CLASSES).fit(task.X, task.y, ledger=ledger)
     public = dppl.PublicPrototypes(dppl.GaussianDP(1 / 7), classes=CLASSES)
@@ -347,7 +345,7 @@ def test_show_fits_into_80_columns_and_cuts_nothing(task, file, cli):
 
 
 def test_an_account_in_gaussian_dp_adds_squares_and_says_the_epsilon(task, file, cli, error_line):
-    assert cli("ledger", "create", file, "--dataset", "wards", "--mu", 1).exit_code == 0
+    assert cli("ledger", "create", file, "wards", "--mu", 1).exit_code == 0
     empty = cli("ledger", "show", file, COLUMNS="200").stdout.splitlines()
     head = "wards (add-remove, accounting gdp): budget mu 1 (epsilon 4.887 at delta 1e-6); "
     assert empty[0] == f"{head}spent mu 0; left mu 1"
@@ -365,7 +363,7 @@ def test_an_account_in_gaussian_dp_adds_squares_and_says_the_epsilon(task, file,
 
 
 def test_the_three_commands_of_the_readme_fit_to_the_last_bit(task, file, cli, error_line):
-    assert cli("ledger", "create", file, "--dataset", "wards", "--mu", 1).exit_code == 0
+    assert cli("ledger", "create", file, "wards", "--mu", 1).exit_code == 0
     for mu in (0.6, 0.8):
         command = ["fit", task.table, "--classes", task.classes, "--mu", mu, "--out", task.folder / f"{mu}.safetensors"]
         result = cli(*command, *charged(file))  # by the default method, which has many releases
@@ -410,7 +408,7 @@ def test_what_is_left_of_an_approximate_account_is_the_largest_gaussian_release_
 
 def test_what_is_shown_as_left_of_an_approximate_account_can_be_spent(task, file, cli, error_line):
     options = ["--epsilon", 4, "--delta", 1e-6]
-    assert cli("ledger", "create", file, "--dataset", "wards", *options).exit_code == 0
+    assert cli("ledger", "create", file, "wards", *options).exit_code == 0
     assert cli(*fit(task, "--epsilon", 2, "--delta", 1e-6, *charged(file))).exit_code == 0
     shown = cli("ledger", "show", file, COLUMNS="200").stdout.splitlines()[0]
     spent, left = re.search(r"spent epsilon (\S+), delta 1e-6; left epsilon (\S+) \(squares of mu add", shown).groups()
@@ -436,7 +434,7 @@ def test_the_two_accountings_in_approximate_dp_are_named_and_add_up_each_in_its_
     budget = dppl.ApproxDP(4.0, 1e-6)
     for accounting in ("gdp", "renyi"):
         options = ["--epsilon", 4, "--delta", 1e-6, "--accounting", accounting]
-        assert cli("ledger", "create", file, "--dataset", accounting, *options).exit_code == 0
+        assert cli("ledger", "create", file, accounting, *options).exit_code == 0
         account = Ledger(file, accounting)
         dppl.MeanPrototypes(dppl.ZCDP(0.125), classes=CLASSES).fit(task.X, task.y, ledger=account)
     books = show(cli, file)
@@ -479,7 +477,7 @@ def test_a_ledger_of_another_schema_is_input(task, wards, cli, error_line):
     before = wards.read_bytes()
     for arguments in (
         ["ledger", "show", wards],
-        ["ledger", "create", wards, "--dataset", "trial", "--mu", 1],
+        ["ledger", "create", wards, "trial", "--mu", 1],
         fit(task, *rho(0.5), *charged(wards)),
     ):
         result = cli(*arguments)

@@ -63,7 +63,7 @@ def test_the_file_and_the_option_are_named(arguments, said, here, cli, error_lin
             ["train", "texts.csv", "--encoder", "pixls", "--classes", "classes.txt", *FIT],
             "or vit-b-16, vit-h-14, vit-l-16, resnet-50; got 'pixls'. Try --encoder pixels",
         ),
-        (["predict", "m", "train.npz", "--top", "x"], "--top must be a valid integer. Try: dppl predict --help"),
+        (["predict", "m", "train.npz", "--top", "x"], "--top must be a number of classes, or all; got 'x'."),
     ],
 )
 def test_what_was_meant_is_named(arguments, said, here, cli, error_line):

@@ -47,7 +47,7 @@ def test_one_list_of_assumptions_stands_in_all_that_is_said_of_a_model(of_person
     assert f" Assumed {' '.join(f'- {one}' for one in assumptions)} Not covered " in shown
     assert (
         "\n".join(["## Assumed\n", *(f"- {one}" for one in assumptions), "\n## Not covered"])
-        in cli("show", task.out, "--card").stdout
+        in cli("show", task.out, "--for", "hub").stdout
     )
     cli("show", task.out, "--out", task.folder / "r.json")
     details = dict(json.loads((task.folder / "r.json").read_text())["guarantee"]["details"])
@@ -60,7 +60,7 @@ def test_one_list_of_assumptions_stands_in_all_that_is_said_of_a_model(of_person
     assert protected == (
         unit if of_persons else "one record; a person with several records is protected less, the more they have"
     )
-    for text in (result.stdout, shown, cli("show", task.out, "--card").stdout):
+    for text in (result.stdout, shown, cli("show", task.out, "--for", "hub").stdout):
         assert protected in text
 
 
@@ -92,7 +92,7 @@ def test_labels_are_not_ids_of_persons(command, persons, task, cli, error_line):
     before = {"fit": [], "check": [], "evaluate": [task.out]}[command]
     after = {"fit": ["--out", "other.safetensors", "--mu", 1], "check": [], "evaluate": []}[command]
     classes = [] if command == "evaluate" else ["--classes", task.classes]
-    for table, *options in ([persons, "--groups", "y"], [x, "--labels", y, "--groups", y]):
+    for table, *options in ([persons, "--groups", "y"], [x, "--read", f"labels={y}", "--groups", y]):
         result = cli(command, *before, table, *options, *classes, *after)
         assert f"--groups must name ids of persons; {options[-1]!r} holds the labels" in error_line(result)
         assert result.exit_code == 4
@@ -100,10 +100,10 @@ def test_labels_are_not_ids_of_persons(command, persons, task, cli, error_line):
 
 def test_no_id_is_printed_or_kept(persons, task, cli):
     ledger = task.folder / "ledger.db"
-    made = cli("ledger", "create", ledger, "--dataset", "wards", "--mu", 2, "--unit", "person")
+    made = cli("ledger", "create", ledger, "wards", "--mu", 2, "--unit", "person")
     assert "add-remove, for persons, accounting gdp" in made.stdout
     assert "dppl fit TABLE ... --groups COLUMN --ledger" in made.stdout
-    result = cli(*arguments(persons, task, "--ledger", ledger, "--dataset", "wards"))
+    result = cli(*arguments(persons, task, "--ledger", ledger, "wards"))
     shown = cli("ledger", "show", ledger)
     assert (result.exit_code, shown.exit_code) == (0, 0)
     assert "each person has one id" in result.stdout
@@ -116,8 +116,8 @@ def test_no_id_is_printed_or_kept(persons, task, cli):
 
 def test_an_account_of_records_takes_no_persons(persons, task, cli, error_line):
     ledger = task.folder / "ledger.db"
-    assert cli("ledger", "create", ledger, "--dataset", "wards", "--mu", 2).exit_code == 0
-    result = cli(*arguments(persons, task, "--ledger", ledger, "--dataset", "wards"))
+    assert cli("ledger", "create", ledger, "wards", "--mu", 2).exit_code == 0
+    result = cli(*arguments(persons, task, "--ledger", ledger, "wards"))
     assert "is accounted by the record, but this release protects a person" in error_line(result)
     assert not task.out.exists()
 
@@ -160,11 +160,11 @@ def test_ids_of_all_kinds_are_read_as_they_are(tmp_path):
 
 def test_ids_that_a_table_has_not_are_refused_before_it_is_charged(task, cli, error_line):
     ledger = task.folder / "ledger.db"
-    cli("ledger", "create", ledger, "--dataset", "wards", "--mu", 2, "--unit", "person")
+    cli("ledger", "create", ledger, "wards", "--mu", 2, "--unit", "person")
     np.save(task.folder / "x.npy", task.X)
     np.save(task.folder / "y.npy", task.y.astype(str))
     before = cli("ledger", "show", ledger).stdout
-    given = ("--labels", task.folder / "y.npy", "--ledger", ledger, "--dataset", "wards", "--groups", "person")
+    given = ("--read", f"labels={task.folder / 'y.npy'}", "--ledger", ledger, "wards", "--groups", "person")
     result = cli(*arguments(task.folder / "x.npy", task, *given))
     assert result.exit_code == 4
     assert "x.npy has none; write .parquet or .npz" in error_line(result)
@@ -334,8 +334,8 @@ def test_an_interrupted_train_goes_on_with_its_persons(mails, cli, monkeypatch):
 def test_no_id_leaves_train_or_embed(mails, cli, caplog):
     """Of all that is printed, logged and left, the table alone holds ids; the name of their column is in no model."""
     caplog.set_level("DEBUG")
-    cli("ledger", "create", "ledger.db", "--dataset", "wards", "--mu", 2, "--unit", "person")
-    account = ("--ledger", "ledger.db", "--dataset", "wards")
+    cli("ledger", "create", "ledger.db", "wards", "--mu", 2, "--unit", "person")
+    account = ("--ledger", "ledger.db", "wards")
     results = [
         cli("train", "mails.csv", *TRAIN, *account, "--x", "text"),
         cli("embed", "mails.csv", "--encoder", "letters", "--groups", "patient", "--out", "table"),
@@ -361,8 +361,8 @@ def test_no_id_leaves_train_or_embed(mails, cli, caplog):
 
 def test_an_account_of_records_is_refused_before_a_text_is_embedded(mails, cli, error_line, monkeypatch):
     monkeypatch.setattr("dppl.training.workflow.embed", None)
-    assert cli("ledger", "create", "ledger.db", "--dataset", "wards", "--mu", 2).exit_code == 0
-    result = cli("train", "mails.csv", *TRAIN, "--ledger", "ledger.db", "--dataset", "wards")
+    assert cli("ledger", "create", "ledger.db", "wards", "--mu", 2).exit_code == 0
+    result = cli("train", "mails.csv", *TRAIN, "--ledger", "ledger.db", "wards")
     assert "is accounted by the record, but this release protects a person" in error_line(result)
     assert not (mails / "m.safetensors").exists()
 

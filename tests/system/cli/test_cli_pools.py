@@ -101,7 +101,7 @@ def cut_short(pool):
 def test_a_damaged_pool_is_refused_before_anything_is_charged(spoil, cli, task, pool):
     ledger = task.folder / "ledger.db"
     account = dppl.Ledger(ledger, "cats", dppl.PureDP(4.0))
-    options = ("--ledger", ledger, "--dataset", "cats")
+    options = ("--ledger", ledger, "cats")
     spoil(pool)
     result = fit(cli, task, pool, *options)
     assert (result.exit_code, result.stdout, len(account.releases())) == (4, "", 0)
@@ -113,7 +113,7 @@ def test_every_fit_takes_lattice_rows(cli, task, pool):
     ledger, rows = task.folder / "ledger.db", task.folder / "rows.parquet"
     account = dppl.Ledger(ledger, "cats", dppl.PureDP(10.0))
     cli("table", pool, "--out", rows, "--rows", "lattice")
-    options = ("--ledger", ledger, "--dataset", "cats", "--force")
+    options = ("--ledger", ledger, "cats", "--force")
     others = (
         [],
         ["--options", "lattice__center=public"],

@@ -53,7 +53,7 @@ def test_predictions_go_to_csv_and_parquet(task, model, cli):
 def test_predicted_lines_serve_as_labels(task, model, cli):
     labels = task.folder / "labels.txt"
     labels.write_text(cli("predict", model, task.public).stdout)
-    report = json.loads(cli("evaluate", model, task.public, "--labels", labels, "--json").stdout)
+    report = json.loads(cli("evaluate", model, task.public, "--read", f"labels={labels}", "--json").stdout)
     assert report["accuracy"] == 1.0
 
 
@@ -80,7 +80,7 @@ def test_a_class_name_cannot_fake_lines(name, task, cli, error_line):
     assert result.exit_code == 4
     assert "--out FILE.csv" in error_line(result)
     assert cli("predict", path, task.public, "--out", task.folder / "l.csv").exit_code == 0
-    evaluated = cli("evaluate", path, task.public, "--labels", _labels(task, "a"))
+    evaluated = cli("evaluate", path, task.public, "--read", f"labels={_labels(task, 'a')}")
     assert evaluated.exit_code == 0
     assert name not in evaluated.stdout
 
@@ -152,7 +152,7 @@ def test_a_table_of_another_encoder_is_refused(command, task, cli, error_line):
         (["predict", "{model}", "{table}", "--out", "{folder}/taken.csv"], 2, "--force"),
         (["predict", "{model}"], 2, "DATA"),
         (["evaluate", "{model}", "{folder}/public.npz"], 4, "no labels"),
-        (["evaluate", "{model}", "{table}", "--labels", "no.txt"], 4, "no.txt"),
+        (["evaluate", "{model}", "{table}", "--read", "labels=no.txt"], 4, "no.txt"),
     ],
 )
 def test_a_mistake_gets_one_line_and_a_code(arguments, code, words, task, model, cli, error_line):
@@ -216,10 +216,12 @@ def test_equal_sizes_have_no_minority_and_a_missing_class_no_accuracy(task, mode
 
 
 def test_labels_that_are_all_unknown_leave_nothing_to_average(task, model, cli):
-    report = json.loads(cli("evaluate", model, task.public, "--labels", _labels(task, "emu", "yak"), "--json").stdout)
+    report = json.loads(
+        cli("evaluate", model, task.public, "--read", f"labels={_labels(task, 'emu', 'yak')}", "--json").stdout
+    )
     assert (report["accuracy"], report["balanced_accuracy"], report["minority_accuracy"]) == (0.0, None, None)
     assert report["n_unknown_labels"] == 50
-    shown = cli("evaluate", model, task.public, "--labels", task.folder / "labels.txt")
+    shown = cli("evaluate", model, task.public, "--read", f"labels={task.folder / 'labels.txt'}")
     assert "no label of these records is a class of the model" in shown.stderr
 
 
@@ -343,13 +345,13 @@ def test_balanced_accuracy_leads_and_lost_classes_are_named(task, model, cli):
 
 
 def test_probabilities_are_of_equal_classes_or_of_those_of_the_data(task, model, cli, error_line):
-    result = cli("predict", model, task.public, "--proba", "--shares", "data")
+    result = cli("predict", model, task.public, "--top", "all", "--shares", "data")
     assert result.exit_code == 2
     assert "--shares 'data' needs noisy counts of the classes, and this model released none" in error_line(result)
     fitted = dppl.SoftmaxPrototypes(dppl.GaussianDP(2.0), sorted(set(task.y)), random_state=0).fit(task.X, task.y)
     fitted.save(model, overwrite=True)
     for shares in ("equal", "data"):
-        result = cli("predict", model, task.public, "--proba", "--shares", shares)
+        result = cli("predict", model, task.public, "--top", "all", "--shares", shares)
         header, *rows = csv.reader(result.stdout.splitlines())
         assert header[1:] == [f"probability of {name}" for name in fitted.classes_]
         found = np.array([row[1:] for row in rows], float)

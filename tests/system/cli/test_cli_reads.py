@@ -27,9 +27,9 @@ from dppl.training import workflow
 CLASSES = ("cat", "dog", "gnu")
 TEXTS = ["abcab", "fghf", "klmk", "abba", "ggf", "mlok"]
 LABELS = list(CLASSES) * 2
-LEDGER = ("--ledger", "ledger.db", "--dataset", "wards")
+LEDGER = ("--ledger", "ledger.db", "wards")
 TRAIN = ("--encoder", "letters", "--classes", "classes.txt", "--out", "m.safetensors", "--mu", "1", *LEDGER)
-STRICT = f"--strict {NOT_ALL_USABLE}"
+STRICT = f"--unusable stop {NOT_ALL_USABLE}"
 
 
 def rows_of(*extra, delimiter=","):
@@ -72,7 +72,7 @@ def put(folder, name):
 @pytest.mark.parametrize("name", [*PARTLY, "no record"])
 def test_a_strict_training_stops_before_the_charge_by_one_message(name, folder, cli, error_line):
     put(folder, name)
-    result = cli("train", "mails.csv", *TRAIN, "--strict")
+    result = cli("train", "mails.csv", *TRAIN, "--unusable", "stop")
     assert (result.exit_code, error_line(result)) == (4, STRICT)
     assert (charges(folder), (folder / "m.safetensors").exists()) == (0, False)
 
@@ -81,7 +81,7 @@ def test_without_strict_the_owners_list_names_what_was_left_out(folder, cli):
     """Also what only the fit leaves out: a label outside the list."""
     for name, (content, _) in PARTLY.items():
         put(folder, name)
-        result = cli("train", "mails.csv", *TRAIN[:-4], "--options", "unknown_labels=ignore", "--force")
+        result = cli("train", "mails.csv", *TRAIN[:-3], "--options", "unknown_labels=ignore", "--force")
         assert result.exit_code == 0
         _, *entries, totals = map(json.loads, (folder / "m.safetensors.private.jsonl").read_text().splitlines())
         n = content.count("\n") - 1
@@ -104,14 +104,14 @@ def test_a_strict_training_stops_by_the_same_message_late(folder, cli, error_lin
     """Where only the embedding shows that a record cannot be used."""
     put(folder, "an empty text")
     monkeypatch.setattr(workflow, "check_records", lambda *_, **__: None)
-    result = cli("train", "mails.csv", *TRAIN, "--strict")
+    result = cli("train", "mails.csv", *TRAIN, "--unusable", "stop")
     assert error_line(result).startswith(STRICT)
     assert charges(folder) == 0
 
 
 def test_a_strict_training_that_reads_all_says_so(folder, cli):
     (folder / "mails.csv").write_text(rows_of())
-    assert cli("train", "mails.csv", *TRAIN, "--strict").exit_code == 0
+    assert cli("train", "mails.csv", *TRAIN, "--unusable", "stop").exit_code == 0
     guarantee = dppl.load(folder / "m.safetensors").guarantee_
     assert A_STRICT_STOP in guarantee.not_covered
     assert FORM_OF_FILES in guarantee.public_inputs
@@ -160,8 +160,8 @@ def test_the_pool_is_utf_8(folder, cli, error_line):
 
 # Tables of embeddings
 
-SPLIT = ("--out-train", "train.csv", "--out-test", "test.csv")
-SPLIT_OF_TABLE = ("--out-train", "train.npz", "--out-test", "test.npz")
+SPLIT = ("--out", "train.csv", "test.csv")
+SPLIT_OF_TABLE = ("--out", "train.npz", "test.npz")
 FIT = ("--classes", "classes.txt", "--out", "m.safetensors", "--mu", "0.2", *LEDGER)
 X = np.eye(6, 8)
 
@@ -175,16 +175,16 @@ def test_a_strict_fit_stops_before_the_charge_by_one_message(fault, relation, fo
     else:
         rows[2] = np.nan if fault == "a row of NaN" else 0
     write_table(folder / "t.npz", rows, np.array(names))
-    ledger = ["--ledger", "other.db", "--dataset", "wards"]
+    ledger = ["--ledger", "other.db", "wards"]
     Ledger(folder / "other.db", "wards", GaussianDP(1), adjacency="replace-one" if relation else "add-remove")
-    result = cli("fit", "t.npz", *FIT[:-4], *ledger, "--strict", *relation)
+    result = cli("fit", "t.npz", *FIT[:-3], *ledger, "--unusable", "stop", *relation)
     assert (result.exit_code, error_line(result)) == (4, STRICT)
     assert len(Ledger(folder / "other.db", "wards").releases()) == 0
 
 
 def test_a_fit_says_last_what_its_owner_must_see(folder, cli):
     write_table(folder / "t.npz", X, np.array(LABELS))
-    result = cli("fit", "t.npz", *FIT, "--strict")
+    result = cli("fit", "t.npz", *FIT, "--unusable", "stop")
     last = result.stdout.splitlines()[-1]
     assert last.startswith("Before you trust the model, the owner of the records must read")
     assert "dppl check TABLE --classes FILE" in last
@@ -252,14 +252,14 @@ def test_a_strict_evaluation_in_python(folder):
 
 def test_a_fit_is_strict_in_one_way(folder, cli, error_line):
     write_table(folder / "t.npz", X, np.array(LABELS))
-    result = cli("fit", "t.npz", *FIT, "--strict", "--options", "unknown_labels=ignore")
-    assert (result.exit_code, error_line(result)) == (2, "--strict goes without --options unknown_labels.")
+    result = cli("fit", "t.npz", *FIT, "--unusable", "stop", "--options", "unknown_labels=ignore")
+    assert (result.exit_code, error_line(result)) == (2, "--unusable stop goes without --options unknown_labels.")
 
 
 # Every command that reads records
 
 
-EVALUATE = ("--private", "--mu", "0.2", *LEDGER)
+EVALUATE = ("--mu", "0.2", *LEDGER)
 # What is typed, and what it would write.
 READERS = {
     "train": (["train", "mails.csv", *TRAIN], ["m.safetensors", "m.safetensors.work"]),
@@ -296,22 +296,22 @@ def test_every_command_stops_where_it_is_asked_to_and_only_there(name, folder, r
     answer, shown = terminal
     for n_bad in (1, 60):  # one bit
         readers(n_bad)
-        result = cli(*arguments, "--strict")
+        result = cli(*arguments, "--unusable", "stop")
         assert (result.exit_code, error_line(result)) == (4, STRICT)
     # Under review one record that cannot be used is a question, and 60 are an error.
-    result = cli(*arguments, "--review")
-    assert (result.exit_code, error_line(result)) == (4, f"--review {HARDLY_ANY}")
+    result = cli(*arguments, "--unusable", "ask")
+    assert (result.exit_code, error_line(result)) == (4, f"--unusable ask {HARDLY_ANY}")
     shown(until="6 of 66 records")
     readers(1)
     answer("no")
-    result = cli(*arguments, "--review")
+    result = cli(*arguments, "--unusable", "ask")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "dppl: interrupted. Nothing was charged.\n")
     assert (charges(folder), [path for path in outputs if (folder / path).exists()]) == (0, [])
     shown(until="6 of 7 records")
     # With neither, and with a yes, it goes on, and says nothing of the records but to their owner.
     answer("yes")
     ignored = ["--options", "unknown_labels=ignore"] if name == "train" else []
-    result = cli(*arguments, *ignored, "--review")
+    result = cli(*arguments, *ignored, "--unusable", "ask")
     assert (result.exit_code, result.stderr) == (0, "")
     shown(until="6 of 7 records")
     if name == "evaluate for the owner":
@@ -325,9 +325,9 @@ def test_every_command_stops_where_it_is_asked_to_and_only_there(name, folder, r
 @pytest.mark.parametrize("name", READERS)
 def test_without_a_terminal_a_review_reads_nothing(name, folder, readers, cli, error_line, monkeypatch):
     monkeypatch.setattr(check, "_TERMINAL", "/nowhere/tty")
-    result = cli(*READERS[name][0], "--review")  # and there is nothing to read
+    result = cli(*READERS[name][0], "--unusable", "ask")  # and there is nothing to read
     assert (result.exit_code, charges(folder)) == (2, 0)
-    assert error_line(result).startswith("--review shows private counts on a terminal and asks there")
+    assert error_line(result).startswith("--unusable ask shows private counts on a terminal and asks there")
 
 
 def test_records_are_checked_before_the_encoder_is_loaded(readers, cli, monkeypatch):
@@ -335,28 +335,28 @@ def test_records_are_checked_before_the_encoder_is_loaded(readers, cli, monkeypa
     for target in ("dppl.encoders.load_encoder", "dppl.predictions.load_predictor"):
         monkeypatch.setattr(target, lambda *_, **__: pytest.fail("it was loaded"))
     for name in ("embed", "evaluate texts", "evaluate for the owner"):
-        assert cli(*READERS[name][0], "--strict").exit_code == 4
+        assert cli(*READERS[name][0], "--unusable", "stop").exit_code == 4
 
 
 def test_a_strict_run_of_good_records_goes_on(folder, readers, cli):
     readers(0)
-    assert cli(*READERS["evaluate texts"][0], "--strict").exit_code == 0
+    assert cli(*READERS["evaluate texts"][0], "--unusable", "stop").exit_code == 0
     assert A_STRICT_STOP in json.loads((folder / "e.json").read_text())["guarantee"]["not_covered"]
     for name in ("embed", "split", "split of a table"):
-        assert cli(*READERS[name][0], "--strict").exit_code == 0
+        assert cli(*READERS[name][0], "--unusable", "stop").exit_code == 0
 
 
 def test_json_stays_json_under_review(readers, cli, terminal):
     readers(1)
     answer, shown = terminal
     answer("yes")
-    result = cli(*READERS["evaluate texts"][0], "--review", "--json")
+    result = cli(*READERS["evaluate texts"][0], "--unusable", "ask", "--json")
     assert json.loads(result.stdout)["n"]
     assert result.stderr.startswith("Before you trust these numbers")
     shown(until="6 of 7 records")
 
 
-# --review
+# --unusable ask
 
 
 def shown_on(terminal, until):
@@ -389,7 +389,7 @@ def test_a_review_is_on_the_terminal_alone_and_no_stops_before_the_charge(comman
     answer, shown = terminal
     put(folder, "ragged")
     write_table(folder / "t.npz", np.vstack([X, np.zeros(8)]), np.array([*LABELS, "cat"]))
-    arguments = [command, *(("mails.csv", *TRAIN) if command == "train" else ("t.npz", *FIT)), "--review"]
+    arguments = [command, *(("mails.csv", *TRAIN) if command == "train" else ("t.npz", *FIT)), "--unusable", "ask"]
     answer("no")
     result = cli(*arguments)
     assert (result.exit_code, result.stdout) == (130, "")
@@ -416,7 +416,7 @@ def test_the_terminal_is_the_one_that_controls_the_process(folder):
     ours, theirs = pty.openpty()
     os.write(ours, b"yes\n")
     process = subprocess.Popen(
-        [sys.executable, "-m", "dppl", "fit", "t.npz", *FIT, "--review"],
+        [sys.executable, "-m", "dppl", "fit", "t.npz", *FIT, "--unusable", "ask"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -65,7 +65,7 @@ def test_results_are_marked_and_noted(task, model, evaluation, cli):
 def test_confusions_are_those_of_the_predictions(task, model, cli):
     wrong = np.where(np.arange(37) % 5 == 0, "gnu", task.y)
     (task.folder / "y.txt").write_text("".join(f"{name}\n" for name in wrong))
-    found = json.loads(cli("evaluate", model, task.table, "--labels", task.folder / "y.txt", "--json").stdout)
+    found = json.loads(cli("evaluate", model, task.table, "--read", f"labels={task.folder / 'y.txt'}", "--json").stdout)
     predicted = dppl.load(model).predict(task.X)
     pairs = {(one["class"], one["predicted"]): one["n"] for one in found["confusions"]}
     assert pairs
@@ -82,17 +82,17 @@ def test_confusions_are_those_of_the_predictions(task, model, cli):
 
 def test_the_ledger_that_paid_is_shown(task, cli, error_line):
     folder = task.folder
-    cli("ledger", "create", folder / "ledger.db", "--dataset", "wards", "--mu", 2)
+    cli("ledger", "create", folder / "ledger.db", "wards", "--mu", 2)
     common = ("--classes", task.classes, "--mu", 1, "--method", "mean")
-    account = ("--ledger", folder / "ledger.db", "--dataset", "wards")
+    account = ("--ledger", folder / "ledger.db", "wards")
     assert cli("fit", task.table, *common, "--out", folder / "paid.safetensors", *account).exit_code == 0
-    result = cli("show", folder / "paid.safetensors", "--ledger", folder / "ledger.db", "--out", folder / "r.md")
+    result = cli("show", folder / "paid.safetensors", *account, "--out", folder / "r.md")
     assert result.exit_code == 0
     text = (folder / "r.md").read_text(encoding="utf-8")
     assert "The account of wards" in text
     assert "mu 1.73205 is left" in text
     assert cli("fit", task.table, *common, "--out", folder / "free.safetensors").exit_code == 0
-    refused = cli("show", folder / "free.safetensors", "--ledger", folder / "ledger.db", "--out", folder / "f.md")
+    refused = cli("show", folder / "free.safetensors", *account, "--out", folder / "f.md")
     assert refused.exit_code == 4
     assert "no account of the ledger paid for this model" in error_line(refused)
     assert not (folder / "f.md").exists()
@@ -122,11 +122,11 @@ def test_selected_texts_are_shown(tmp_path, letters, cli, error_line, monkeypatc
     ("options", "code", "message"),
     [
         (["--out", "r.pdf"], 2, "--out must end in .html"),
-        (["--out", "report.html", "--card"], 2, "choose one"),
+        (["--out", "report.html", "--for", "hub"], 2, "--out must end in .md"),
         (["--by", "Ward 7"], 2, "--by says what is on a page; add --out FILE.html"),
         (["--out", "report.html", "--public", "nowhere"], 4, "nowhere"),
         (["--out", "report.html", "--results", "nowhere.json"], 4, "nowhere.json"),
-        (["--out", "report.html", "--ledger", "nowhere.db"], 4, "nowhere.db"),
+        (["--out", "report.html", "--ledger", "nowhere.db", "wards"], 4, "nowhere.db"),
         (["--out", "report.html", "--results", "{table}"], 4, "does not hold an evaluation"),
         (["--out", "page.html", "--results", "page.html", "--force"], 2, "--out must not be a file that is read"),
         (["--out", "nowhere/r.html"], 2, "existing folder"),

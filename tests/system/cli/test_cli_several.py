@@ -58,8 +58,8 @@ TRAIN = [
     "notes.csv",
     "--y",
     "diagnoses",
-    "--separator",
-    ";",
+    "--read",
+    "separator=;",
     "--encoder",
     "letters",
     "--classes",
@@ -76,11 +76,11 @@ def test_from_a_file_to_a_private_evaluation(notes, cli):
     shown = cli("show", "m.safetensors").stdout
     for words in ("max labels", "any number", "4: gnu, cat, dog, ant", "one person with all of their records"):
         assert words in " ".join(shown.split())
-    card = cli("show", "m.safetensors", "--card").stdout
+    card = cli("show", "m.safetensors", "--for", "hub").stdout
     assert "any number of the labels below, or none" in card
     assert "model.predict_labels(" in card
 
-    found = cli("predict", "m.safetensors", "test.csv", "--proba")
+    found = cli("predict", "m.safetensors", "test.csv", "--top", "all")
     rows = list(csv.DictReader(io.StringIO(found.stdout)))
     _, truth, _ = records(300, 1)
     predicted = np.array([[name in row["labels"].split(";") for name in LABELS] for row in rows])
@@ -100,7 +100,7 @@ def test_from_a_file_to_a_private_evaluation(notes, cli):
     report = json.loads(plain.stdout)
     assert report["accuracy"] == pytest.approx((predicted == truth).all(axis=1).mean())
     assert "F1, mean of all labels" in cli("evaluate", "m.safetensors", "test.csv").stdout
-    private = ["evaluate", "m.safetensors", "test.csv", "--private", "--mu", "1e4", "--groups", "patient"]
+    private = ["evaluate", "m.safetensors", "test.csv", "--mu", "1e4", "--groups", "patient"]
     released = cli(*private, "--out", "e.json")
     assert released.exit_code == 0, released.stderr
     content = json.loads((notes / "e.json").read_text())
@@ -108,7 +108,7 @@ def test_from_a_file_to_a_private_evaluation(notes, cli):
     assert content["n"]["value"] == pytest.approx(150, abs=1)
     assert content["unit"] == "one person with all of their records"
     assert "F1 of all labels together" in released.stdout
-    for form in (["--card"], ["--out", "page.html"], ["--out", "page.md"]):
+    for form in (["--for", "hub"], ["--out", "page.html"], ["--out", "page.md"]):
         assert cli("show", "m.safetensors", "--results", "e.json", *form).exit_code == 0
     assert "F1, mean of all labels" in (notes / "page.html").read_text()
     (notes / "plain.json").write_text(json.dumps(report))
@@ -118,9 +118,9 @@ def test_from_a_file_to_a_private_evaluation(notes, cli):
     with (notes / "answers.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("predicted", "label"), *zip(joined(predicted), joined(truth), strict=True)])
     listed = ["evaluate", "classes.txt", "answers.csv"]
-    again = json.loads(cli(*listed, "--separator", ";", "--json").stdout)
+    again = json.loads(cli(*listed, "--read", "separator=;", "--json").stdout)
     assert again["micro_f1"] == pytest.approx(report["micro_f1"])
-    assert cli(*listed, "--separator", ";", "--private", "--mu", "1").exit_code == 0
+    assert cli(*listed, "--read", "separator=;", "--mu", "1").exit_code == 0
 
 
 def test_what_is_served_is_what_is_predicted(notes, cli):
@@ -175,15 +175,15 @@ def test_the_owner_is_told_what_unknown_labels_mean(notes, cli):
     (notes / "two.txt").write_text("gnu\nowl\n")
     (notes / "one.txt").write_text("gnu\n")
     arguments = "check", "notes.csv", "--y", "diagnoses", "--classes"
-    several = cli(*arguments, "two.txt", "--separator", ";").stdout
+    several = cli(*arguments, "two.txt", "--read", "separator=;").stdout
     assert "unknown labels  3 records, 2 labels" in several
     assert "'GNU': 2, like the class 'gnu' but for case" in several
-    assert "'gnu,owl': 1, classes of the list with ',' between (--separator)" in several
+    assert "'gnu,owl': 1, classes of the list with ',' between (--read separator)" in several
     assert several.splitlines()[-1].endswith("skips such labels. Or add the class to the list.")
     # A record with two unknown labels is one record.
-    assert "unknown labels  3 records, 3 labels" in cli(*arguments, "one.txt", "--separator", ";").stdout
+    assert "unknown labels  3 records, 3 labels" in cli(*arguments, "one.txt", "--read", "separator=;").stdout
     single = cli(*arguments, "two.txt").stdout
-    assert "'GNU;owl': 1, classes of the list with ';' between (--separator)" in single
+    assert "'GNU;owl': 1, classes of the list with ';' between (--read separator)" in single
     assert single.splitlines()[-1].endswith("skips such records. Or add the class to the list.")
 
 
@@ -191,7 +191,9 @@ def test_the_owner_sees_what_labels_there_are(notes, cli):
     extra = [("abc", "gnu; owl", "q"), ("", "gnu", "q"), ("efg", " ; ;", "q")]
     write(notes / "notes.csv", *records(400, 0), extra)
     options = ["--y", "diagnoses", "--classes", "classes.txt"]
-    report = json.loads(cli("check", "notes.csv", *options, "--separator", ";", "--groups", "patient", "--json").stdout)
+    report = json.loads(
+        cli("check", "notes.csv", *options, "--read", "separator=;", "--groups", "patient", "--json").stdout
+    )
     labels, (_, sets, _) = report["labels"], records(400, 0)
     sizes = np.bincount(sets.sum(axis=1)) + np.array([1, 1, 0, 0, 0])
     assert labels["labels_each"] == [{"labels": k, "n": n} for k, n in enumerate(sizes.tolist())]
@@ -199,7 +201,7 @@ def test_the_owner_sees_what_labels_there_are(notes, cli):
     assert labels["class_sizes"][0] == {"class": "gnu", "n": int(sets[:, 0].sum()) + 1}
     assert (report["used"], report["n"], labels["unknown_records"]) == (402, 403, 1)
     assert report["persons"]["used"] == 201
-    printed = cli("check", "notes.csv", *options, "--separator", ";", "--groups", "patient").stdout
+    printed = cli("check", "notes.csv", *options, "--read", "separator=;", "--groups", "patient").stdout
     for words in ("labels each", "more than 5", "owl", "201 persons, with all of their 402 records"):
         assert words in printed
 
@@ -227,8 +229,8 @@ def test_embedded_and_split_records_keep_their_labels(notes, cli):
     fit = [
         "fit",
         "notes",
-        "--separator",
-        ";",
+        "--read",
+        "separator=;",
         "--classes",
         "classes.txt",
         *EXACT,
@@ -254,7 +256,7 @@ def test_what_is_said_and_left_does_not_depend_on_a_record(notes, cli, extra):
         write(notes / "notes.csv", *records(400, 0), more)
         write(notes / "test.csv", *records(60, 1), more)
         said = cli(*TRAIN, "--mu", "0.5", "--options", "random_state=3", "--force")
-        held = cli("evaluate", "m.safetensors", "test.csv", "--private", "--mu", "0.5", "--groups", "patient")
+        held = cli("evaluate", "m.safetensors", "test.csv", "--mu", "0.5", "--groups", "patient")
         sizes = {path.name: path.stat().st_size for path in notes.iterdir() if path.suffix == ".safetensors"}
         # What is released, and its width in a table, is masked: the noise is from the operating system.
         lines = [re.split(r"\s{2,}", line)[0] for line in held.stdout.splitlines() if line[:1] not in "│┃┏┡└"]
@@ -267,4 +269,4 @@ def test_a_strict_evaluation_for_the_owner_stops_at_a_label_outside_the_list(tmp
     for last, code in (("a", 0), ("zzz", 4)):
         (tmp_path / "data.csv").write_text(f"predicted,label\na,a;b\nb,b;{last}\n")
         paths = tmp_path / "classes.txt", tmp_path / "data.csv"
-        assert cli("evaluate", *paths, "--separator", ";", "--strict").exit_code == code
+        assert cli("evaluate", *paths, "--read", "separator=;", "--unusable", "stop").exit_code == code

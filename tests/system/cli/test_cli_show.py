@@ -179,18 +179,18 @@ def test_the_epsilon_at_a_delta_that_is_asked_for(model, cli):
     implied = json.loads(cli("show", model, "--delta", 1e-7, "--json").stdout)["implied"]["epsilon"]
     assert [at["delta"] for at in implied] == [1e-5, 1e-6, 1e-7, 1e-8]
     assert implied[2]["epsilon"] == guarantee.epsilon(1e-7)
-    assert cli("show", model, "--delta", 1e-7, "--card").exit_code == 2
+    assert cli("show", model, "--delta", 1e-7, "--for", "hub").exit_code == 2
     assert cli("show", model, "--delta", 2).exit_code == 2
 
 
 def test_the_card_carries_the_hash_of_the_file(tmp_path, cli):
     path = tmp_path / "m.safetensors"
     dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=["a", "b"]).fit([[1.0, 0.0], [0.0, 1.0]], ["a", "b"]).save(path)
-    result = cli("show", path, "--card")
+    result = cli("show", path, "--for", "hub")
     assert result.exit_code == 0
     assert result.stdout.startswith("---\nlibrary_name")
     assert hashlib.sha256(path.read_bytes()).hexdigest() in result.stdout
-    assert cli("show", path, "--card", "--json").exit_code == 2
+    assert cli("show", path, "--for", "hub", "--json").exit_code == 2
 
 
 def test_the_page_for_a_data_protection_officer(model, cli, error_line):

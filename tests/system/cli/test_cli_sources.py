@@ -49,7 +49,7 @@ def folder(tmp_path, monkeypatch, letters):
 SOURCES = {
     "csv": ("mails.csv",),
     "workbook": ("mails.xlsx", "--read", "sheet=Mails"),
-    "query": ("--sql", SQL, "--database", "mails.db"),
+    "query": ("mails.db", "--read", f"sql={SQL}"),
     "folders": ("mails",),
 }
 
@@ -75,25 +75,31 @@ def test_every_command_reads_them_as_the_same(folder, cli):
     assert not any(SECRET.encode() in content or b"mails.db" in content for content in written)
 
 
-def test_a_query_takes_the_place_of_data(folder, cli, error_line, monkeypatch):
+def test_data_may_be_a_database(folder, cli, error_line, monkeypatch):
     check = ("check", "--classes", "classes.txt")
     for options, message in (
-        ((), "name either DATA, or a query with --sql and its database with --database."),
-        (("mails.csv", "--sql", SQL), "name either DATA, or a query with --sql and its database with --database."),
-        (("mails.csv", "--database", "mails.db"), "--database goes with a query; add --sql."),
-        (("--sql", SQL), "--sql needs a database: add --database, or set DPPL_DATABASE."),
+        (("mails.db",), "a database needs a query (sql)"),
         (
-            ("--sql", SQL, "--database", "mails.db", "--read", "sheet=A"),
+            ("mails.csv", "--read", f"sql={SQL}"),
+            "a database must be a URL of SQLAlchemy, or a file that ends in .duckdb",
+        ),
+        (("env:NOT_THERE", "--read", f"sql={SQL}"), "DATA names an environment variable that is not set."),
+        (
+            ("mails.db", "--read", f"sql={SQL}", "--read", "sheet=A"),
             "--read sheet goes with files; a query says all.",
         ),
-        (("--sql", "select text from mails", "--database", "mails.db"), "--sql must say in which order the rows come"),
+        (("mails.db", "--read", "sql=select text from mails"), "--read sql must say in which order the rows come"),
     ):
         result = cli(*check, *options)
         assert (result.exit_code != 0, message in error_line(result)) == (True, True)
-    monkeypatch.setenv("DPPL_DATABASE", f"sqlite:///{folder / 'mails.db'}")
-    assert "A fit uses 30 of 31 records" in cli(*check, "--sql", SQL).stdout
-    monkeypatch.setenv("DPPL_DATABASE", f"postgresql://me:{SECRET}@localhost:1/mails")
-    assert SECRET not in cli(*check, "--sql", "select 1 order by 1").stderr
+    url = f"sqlite:///{folder / 'mails.db'}"
+    monkeypatch.setenv("MAILS", url)
+    for database in (url, "env:MAILS"):
+        assert "A fit uses 30 of 31 records" in cli(*check, database, "--read", f"sql={SQL}").stdout
+    url = f"postgresql://me:{SECRET}@localhost:1/mails"
+    monkeypatch.setenv("MAILS", url)
+    for database in (url, "env:MAILS"):
+        assert SECRET not in cli(*check, database, "--read", "sql=select 1 order by 1").stderr
     assert cli(*check, "mails.csv").exit_code == 0
 
 
@@ -103,8 +109,8 @@ def test_a_split_of_any_is_a_split_of_csv(folder, cli):
     for name, source in SOURCES.items():
         suffix = ".parquet" if name == "folders" else ".csv"
         outs = [f"{name}-{part}{suffix}" for part in ("train", "test")]
-        split = ("split", *source, "--test", "0.5", "--groups", "who", "--key", "key", "--out-train", outs[0])
-        assert cli(*split, "--out-test", outs[1]).exit_code == 0
+        split = ("split", *source, "--test", "0.5", "--groups", "who", "--key", "key", "--out", *outs)
+        assert cli(*split).exit_code == 0
         report = ("--groups", "who", "--classes", "classes.txt")
         parts[name] = [cli("check", out, *report).stdout for out in outs]
         assert "30 of" not in parts[name][0]
@@ -125,7 +131,7 @@ def test_no_row_of_a_csv_file_is_lost_without_a_word_to_its_owner(folder, cli, e
     assert "unusable        3 " in shown
     assert all(f"{reason}: {row}\n" in shown for row, reason in reasons.items())
     assert "A fit uses 6 of 9 records" in shown
-    assert cli("train", "ragged.csv", *TRAIN, "--out", "m.safetensors", "--strict").exit_code == 4
+    assert cli("train", "ragged.csv", *TRAIN, "--out", "m.safetensors", "--unusable", "stop").exit_code == 4
     assert cli("train", "ragged.csv", *TRAIN, "--out", "m.safetensors").exit_code == 0
     entries = [json.loads(line) for line in (folder / "m.safetensors.private.jsonl").read_text().splitlines()]
     assert {entry["reference"]: entry["reason"] for entry in entries if "reference" in entry} == reasons

@@ -17,7 +17,7 @@ def here(task, monkeypatch):
 
 
 def parts(suffix="npz", name=""):
-    return ["--out-train", f"{name}train-part.{suffix}", "--out-test", f"{name}test-part.{suffix}"]
+    return ["--out", f"{name}train-part.{suffix}", f"{name}test-part.{suffix}"]
 
 
 def test_it_says_what_to_do_next(here, cli):
@@ -26,8 +26,8 @@ def test_it_says_what_to_do_next(here, cli):
     assert result.stdout == (
         "Two files that share no record, and no id: train-part.npz, test-part.npz\n"
         "They are as private as the records.\n"
-        "Next: train on train-part.npz with --ledger FILE --dataset NAME/train; then dppl evaluate MODEL test-part.npz "
-        "--private with --ledger FILE --dataset NAME/test\n"
+        "Next: train on train-part.npz with --ledger FILE NAME/train; then dppl evaluate MODEL test-part.npz "
+        "with a budget and --ledger FILE NAME/test\n"
         "Before you trust a model of them, the owner of the records must read what dppl check FILE --classes FILE "
         "prints: it names the records that cannot be used. How many they are is private, so it is not printed here.\n"
     )
@@ -67,13 +67,17 @@ def test_options_say_how_a_file_is_read(here, cli, error_line):
             "--key must be a file with a secret; there is none. Draw one: openssl rand ",
         ),
         (["--groups", "ward"], 4, "--groups must name one array of visits.npz with an id a record"),
-        (["--out-test", "train.npz"], 2, "--out-test must name a new file; train.npz exists; choose another name."),
-        (["--out-train", "visits.npz"], 2, "--out-train must not be a file that is read; visits.npz is"),
-        (["--out-test", "train-part.npz"], 2, "--out-test must be another file than --out-train."),
-        (["--out-test", "part.csv"], 2, "--out-test must end in .npz, for what is split; got part.csv."),
-        (["--out-train", "nowhere/part.npz"], 2, "--out-train must lie in an existing folder"),
+        (
+            ["--out", "a.npz", "train.npz"],
+            2,
+            "TEST of --out must name a new file; train.npz exists; choose another name.",
+        ),
+        (["--out", "visits.npz", "b.npz"], 2, "TRAIN of --out must not be a file that is read; visits.npz is"),
+        (["--out", "a.npz", "a.npz"], 2, "TEST of --out must be another file than TRAIN."),
+        (["--out", "a.npz", "part.csv"], 2, "TEST of --out must end in .npz, for what is split; got part.csv."),
+        (["--out", "nowhere/part.npz", "b.npz"], 2, "TRAIN of --out must lie in an existing folder"),
         (["--read", "encoding=cp1252"], 2, "--read encoding goes with files of lines; visits.npz is read as npz."),
-        (["--read", "id=patient"], 2, "--read takes NAME=VALUE with kind, encoding, sheet; got 'id'."),
+        (["--read", "id=patient"], 2, "--read takes NAME=VALUE with x, kind, encoding, sheet, sql; got 'id'."),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(options, code, said, here, cli, error_line):
@@ -88,13 +92,13 @@ def test_what_cannot_be_done_is_said_in_a_line(options, code, said, here, cli, e
 def test_a_fit_on_one_part_and_a_release_from_the_other_cost_the_larger(here, cli):
     """And on one and the same part both: squares of mu add up."""
     assert cli("split", "visits.npz", "--test", "0.3", *parts(), "--groups", "patient").exit_code == 0
-    cli("ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1", "--unit", "person")
+    cli("ledger", "create", "ledger.db", "wards", "--mu", "1", "--unit", "person")
     fit = ["fit", "{}-part.npz", "--groups", "patient", "--classes", "classes.txt", "--ledger", "ledger.db"]
     for part, other, mu in (("train", "train", 0.8), ("test", "test", 0.6), ("train", "again", 0.6)):
         name = "train" if other == "again" else part
         typed = [word.format(part) for word in fit]
-        result = cli(*typed, "--dataset", f"wards/{name}", "--mu", mu, "--out", f"{other}.safetensors")
+        result = cli(*typed, f"wards/{name}", "--mu", mu, "--out", f"{other}.safetensors")
         assert result.exit_code == 0
     assert Ledger("ledger.db", "wards").spent()["mu"] == pytest.approx(1.0)
-    assert cli(*typed, "--dataset", "wards/train", "--mu", "0.1", "--out", "last.safetensors").exit_code == 3
+    assert cli(*typed, "wards/train", "--mu", "0.1", "--out", "last.safetensors").exit_code == 3
     assert Ledger("ledger.db", "wards", GaussianDP(1.0)).spent()["mu"] == pytest.approx(1.0)

@@ -128,7 +128,7 @@ def test_new_records_may_have_another_form_than_those_of_the_fit(mails, cli):
     assert cli(*TRAIN, *EXACT).exit_code == 0
     labels = [label for _, label in rows_of(cli("predict", "m.safetensors", "new.csv"))]
     (mails / "new.csv").write_text("key,body\n" + "".join(f"k{row},{text}\n" for row, text in enumerate(NEW)))
-    found = cli("predict", "m.safetensors", "new.csv", "--x", "body", "--read", "id=key", "--device", "cpu")
+    found = cli("predict", "m.safetensors", "new.csv", "--x", "body", "--read", "id=key", DPPL_DEVICE="cpu")
     assert rows_of(found) == [[f"k{row}", label] for row, label in enumerate(labels)]
     (mails / "new").write_text("".join(f"{text}\n" for text in NEW))
     assert rows_of(cli("predict", "m.safetensors", "new", "--read", "kind=text")) == [
@@ -234,7 +234,7 @@ def test_it_is_said_whether_class_names_are_used(names, options, said, used, mai
     shown = cli("show", "m.safetensors").stdout
     assert ("public descriptions" in shown, "public examples 3, for 3 of 3 classes" in shown) == (used, used)
     assert ("written or chosen by looking at private records" in " ".join(shown.split())) == used
-    assert ("| public examples |" in cli("show", "m.safetensors", "--card").stdout) == used
+    assert ("| public examples |" in cli("show", "m.safetensors", "--for", "hub").stdout) == used
 
 
 DESCRIBED = 'text,class\nabcab,cat\n"abe, ced",cat\nfghij,dog\n'
@@ -250,7 +250,7 @@ def test_descriptions_come_from_a_file(mails, cli):
         [cell.strip() for cell in line.split("│")[1:-1]] for line in cli("show", "m.safetensors").stdout.splitlines()
     ]
     assert [row for row in rows if len(row) == 2] == [["cat", "abcab"], ["", "abe, ced"], ["dog", "fghij"]]
-    card = cli("show", "m.safetensors", "--card").stdout
+    card = cli("show", "m.safetensors", "--for", "hub").stdout
     assert "| public descriptions | cat: abcab / abe, ced, dog: fghij |" in card
     assert json.loads(cli("show", "m.safetensors", "--json").stdout)["examples"] == kept.to_dict()
 
@@ -517,8 +517,8 @@ def test_what_is_left_of_other_options_can_be_begun_anew(mails, cli, error_line,
 
 
 def test_a_ledger_pays_for_it(mails, cli, error_line):
-    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--mu", "1")
-    account = ["--ledger", "ledger.db", "--dataset", "mails"]
+    cli("ledger", "create", "ledger.db", "mails", "--mu", "1")
+    account = ["--ledger", "ledger.db", "mails"]
     result = cli(*TRAIN, "--mu", "0.8", *account)
     assert result.exit_code == 0
     assert "to mails in ledger.db, release 1: budget mu 1 (" in result.stdout
@@ -545,7 +545,7 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
 
         monkeypatch.setattr(owner, name, call)
 
-    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--mu", "1")
+    cli("ledger", "create", "ledger.db", "mails", "--mu", "1")
     noted(workflow, "embed_examples", "examples embedded")
     noted(classifier, "embed_examples", "examples embedded")
     noted(workflow, "embed", lambda source, encoder, out: f"{out.name} embedded")
@@ -558,7 +558,7 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
     noted(dppl.SoftmaxPrototypes, "save", "saved")
     noted(workflow, "write_atomically", "report written")
     if face == "command":
-        options = ["--mu", "0.5", "--public", "pool.txt", "--ledger", "ledger.db", "--dataset", "mails"]
+        options = ["--mu", "0.5", "--public", "pool.txt", "--ledger", "ledger.db", "mails"]
         assert cli(*TRAIN, *options).exit_code == 0
         # The list for the owner is made of labels, too.
         names, listed, after = ("public", "private"), ["labels matched"], ["saved", "report written"]
@@ -576,7 +576,11 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
         (["--mu", "1", "--encoder", "nothing"], 2, "nothing"),
         (["--mu", "1", "--encoder", "pixels"], 2, "must be one for texts"),
         (["--mu", "1", "--public", "mails.csv"], 2, "got private data, labels or embeddings"),
-        (["--mu", "1", "--public", "pool.txt", "--labels", "pool.txt"], 2, "got private data, labels or embeddings"),
+        (
+            ["--mu", "1", "--public", "pool.txt", "--read", "labels=pool.txt"],
+            2,
+            "got private data, labels or embeddings",
+        ),
         (["--mu", "1", "--public", "none.txt"], 4, "no file or folder none.txt"),
         (["--mu", "1", "--public", "narrow.npz"], 4, "they are by another one"),
         (["--mu", "1", "--public", "other.parquet"], 4, "they are by another one"),
@@ -588,8 +592,7 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
         (["--mu", "1", "--method", "best"], 2, "method must be one of"),
         (["--mu", "1", "--method", "mean", "--public", "pool.txt"], 2, "has no effect"),
         (["--mu", "1", "--options", "n_prototypes=2"], 2, "--options must be parameters of SoftmaxPrototypes"),
-        (["--mu", "1", "--ledger", "ledger.db"], 2, "--dataset NAME go together"),
-        (["--mu", "1", "--ledger", "ledger.db", "--dataset", "x"], 4, "ledger.db"),
+        (["--mu", "1", "--ledger", "ledger.db", "x"], 4, "ledger.db"),
         (["--mu", "1", "--classes", "none.txt"], 4, "none.txt"),
         (
             ["--mu", "1", "--descriptions", "name"],
@@ -703,9 +706,9 @@ def test_an_interruption_after_the_charge_tells_of_it(mails, cli, monkeypatch):
     def release(*_):
         raise KeyboardInterrupt
 
-    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--mu", "1")
+    cli("ledger", "create", "ledger.db", "mails", "--mu", "1")
     monkeypatch.setattr(dppl.MeanPrototypes, "learn", release)
-    options = ["--mu", "0.5", "--method", "mean", "--ledger", "ledger.db", "--dataset", "mails"]
+    options = ["--mu", "0.5", "--method", "mean", "--ledger", "ledger.db", "mails"]
     result = cli(*TRAIN, *options)
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == "dppl: interrupted. The ledger keeps the charge: mails, release 1.\n"
@@ -728,8 +731,12 @@ def test_classes_are_required(mails, cli, error_line):
     [
         (["predict", "m.safetensors", "new.csv", "--encoder", "letters?version=2"], 4, "another encoder"),
         (["predict", "m.safetensors", "new.csv", "--encoder", "letters"], 0, None),
-        (["predict", "m.safetensors", "new.csv", "--out", "l.npy", "--proba"], 2, "must be - or end in .csv, .parquet"),
-        (["predict", "m.safetensors"], 2, "name either DATA, or a query"),
+        (
+            ["predict", "m.safetensors", "new.csv", "--out", "l.npy", "--top", "all"],
+            2,
+            "must be - or end in .csv, .parquet",
+        ),
+        (["predict", "m.safetensors"], 2, "Missing argument 'DATA'"),
         (["predict", "m.safetensors", "-", "--read", "kind=images"], 4, "--read kind must be another"),
         (["predict", "m.safetensors", "new.csv", "--x", "body"], 4, "--x must be one column of new.csv; got 'body'"),
         (["predict", "m.safetensors", "table.npz", "--encoder", "letters"], 2, "holds embeddings"),
@@ -739,7 +746,6 @@ def test_classes_are_required(mails, cli, error_line):
             2,
             "go with files that have columns",
         ),
-        (["predict", "m.safetensors", "new.csv", "--device", "tpu"], 2, "device must be one of"),
         (["predict", "nameless.safetensors", "new.csv"], 4, "does not name its encoder"),
         (["predict", "steering.safetensors", "new.csv"], 4, "use --out FILE.csv"),
         (["predict", "m.safetensors", "photos"], 2, "for images, as the source holds; letters is for texts"),
@@ -788,8 +794,8 @@ def test_mistakes_with_a_model(options, code, words, mails, photos, cli, error_l
 def test_a_lost_report_is_noticed_before_the_charge(mails, cli, error_line, interrupted):
     assert cli(*TRAIN, *EXACT).exit_code == 130
     (mails / "m.safetensors.work" / "private.report.jsonl").unlink()
-    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--mu", "1e5")
-    result = cli(*TRAIN, *EXACT, "--ledger", "ledger.db", "--dataset", "mails")
+    cli("ledger", "create", "ledger.db", "mails", "--mu", "1e5")
+    result = cli(*TRAIN, *EXACT, "--ledger", "ledger.db", "mails")
     assert (result.exit_code, "private.report.jsonl" in error_line(result)) == (4, True)
     assert dppl.Ledger("ledger.db", "mails").releases() == []
 
@@ -898,7 +904,7 @@ def test_probabilities_go_with_labels_in_every_form(trained, mails, cli):
     texts = ["abc", "", "klm", "afk"]
     expected = trained.predict_proba(texts, unusable="empty").astype(np.float32)
     (mails / "new.csv").write_text('key,body\nk0,abc\nk1,""\nk2,klm\nk3,afk\n')
-    written = table_of(cli("predict", "m.safetensors", "new.csv", "--proba").stdout)
+    written = table_of(cli("predict", "m.safetensors", "new.csv", "--top", "all").stdout)
     assert list(written[0]) == ["id", "label", *(f"probability of {name}" for name in CLASSES)]
     for row, values in zip(written, expected, strict=True):
         for name, value in zip(CLASSES, values, strict=True):
@@ -906,7 +912,7 @@ def test_probabilities_go_with_labels_in_every_form(trained, mails, cli):
             assert (text == "") == np.isnan(value)
             assert text == "" or float(text) == pytest.approx(value, rel=1e-6)
     assert [row["label"] for row in written] == ["cat", "", "gnu", trained.predict(["afk"])[0]]
-    assert cli("predict", "m.safetensors", "new.csv", "--proba", "--out", "p.parquet").exit_code == 0
+    assert cli("predict", "m.safetensors", "new.csv", "--top", "all", "--out", "p.parquet").exit_code == 0
     for row, other in zip(written, pq.read_table(mails / "p.parquet").to_pylist(), strict=True):
         assert row == {name: "" if value is None else str(value) for name, value in other.items()}
 

@@ -41,8 +41,8 @@ def test_the_charge_in_a_ledger(task, cli):
     for name in ("wards", "others"):
         dppl.Ledger(task.folder / "ledger.db", name, budget)
     fit = ["fit", task.table, "--classes", task.classes, "--mu", "1", "--out", task.out]
-    assert cli(*fit, "--ledger", task.folder / "ledger.db", "--dataset", "wards").exit_code == 0
+    assert cli(*fit, "--ledger", task.folder / "ledger.db", "wards").exit_code == 0
     for dataset, code in (("wards", 0), ("others", 1)):
-        result = cli("verify", task.out, "--ledger", task.folder / "ledger.db", "--dataset", dataset)
+        result = cli("verify", task.out, "--ledger", task.folder / "ledger.db", dataset)
         assert result.exit_code == code, result.stdout
-    assert cli("verify", task.out, "--dataset", "wards").exit_code == 2
+    assert cli("verify", task.out, "wards").exit_code == 2

@@ -103,7 +103,7 @@ def test_what_the_command_refuses(failed, digits, tmp_path):
         ((tmp_path / "none.safetensors",), 4, "there is no model file"),
         ((digits, "--token", tmp_path / "open.txt"), 2, "--token names a file that others may use"),
         ((digits, "--token", "env:NOT_THERE"), 2, "--token names an environment variable that is not set"),
-        ((digits, "--encoder", "letters", "--embeddings-only"), 2, "--encoder is for a single model"),
+        ((digits, tmp_path / "other.safetensors", "--encoder", "letters"), 2, "--encoder is for a single model"),
         ((digits, "--port", "0", "--encoder", "pixels"), 2, "names none and takes embeddings, so leave it out"),
         ((digits, "--limits", "items=0"), 2, "items must be"),
         ((), 2, "Missing argument"),
@@ -124,7 +124,7 @@ def test_a_missing_package_names_the_extra(failed, digits, monkeypatch, package)
 def test_without_an_encoder_embeddings_alone(animals):
     from dppl.serve import open_model
 
-    with served([open_model(animals, embeddings_only=True)]) as client:
+    with served([open_model(animals, "none")]) as client:
         assert client.get("/model").json()["takes"] == ["embeddings"]
         assert client.post(texts="abc").json()["error"] == "other_kind"
         row = dppl.PrivateClassifier.load(animals).encoder.encode(["abcabc"])[0]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dppl.errors import InputError, MissingExtra, ParameterError
-from dppl.io import Columns, open_source, open_sql, split_file
+from dppl.io import Columns, open_source, split_file
 from dppl.io.cells import as_text
 from dppl.io.records import BadRecord
 
@@ -145,7 +145,7 @@ def test_a_row_costs_no_other(folder, others, place, row):
     for name, rows in each.items():
         as_they_are = [[one.isoformat() if hasattr(one, "year") else one for one in row] for row in rows]
         path = write_database(folder / "odd.db", as_they_are, "text, label, who")
-        found[name] = outcomes(open_sql("select * from notes order by rowid", path, columns=columns))
+        found[name] = outcomes(open_source(path, sql="select * from notes order by rowid", columns=columns))
     assert found["with"] == found["without"][:place] + found["alone"] + found["without"][place:]
 
 
@@ -206,10 +206,10 @@ NOTES = [
 
 def test_a_query_is_a_source(folder, run, texts, tmp_path):
     path = write_database(folder / "n.sqlite", NOTES)
-    source = open_sql("select * from notes where text <> '%:z' or text is null order by id", path)
+    source = open_source(path, sql="select * from notes where text <> '%:z' or text is null order by id")
     assert outcomes(source)[:2] == [("1", "one", "one", None), ("b", "two %x :y", "two %x :y", None)]
     assert source.count() == 5
-    persons = open_sql("select * from notes", f"sqlite:///{path}", columns=Columns(id="id", person="who"))
+    persons = open_source(f"sqlite:///{path}", sql="select * from notes", columns=Columns(id="id", person="who"))
     assert facts(persons) == [
         ("1", "row 1", "1", "ann"),
         ("2", "row 2", "b", "17"),
@@ -221,7 +221,7 @@ def test_a_query_is_a_source(folder, run, texts, tmp_path):
     before = outcomes(persons)
     write_database(folder / "n.sqlite", [])
     assert outcomes(persons) == before
-    assert open_sql("select * from notes order by id", path).count() == 0
+    assert open_source(path, sql="select * from notes order by id").count() == 0
 
 
 @pytest.mark.parametrize("words", ["'order by'", '"order by"', "-- order by\n"])
@@ -235,13 +235,13 @@ def test_an_order_in_a_text_a_name_or_a_comment_is_none(words):
 def test_a_query_needs_an_order_and_changes_nothing(folder):
     path = write_database(folder / "o.db", NOTES)
     with pytest.raises(ParameterError, match=r"^sql must say in which order the rows come"):
-        open_sql("select text from notes", path)
+        open_source(path, sql="select text from notes")
     for sql in ("delete from notes", "delete from notes returning text, id"):
         with pytest.raises(InputError, match=r"^sql must be a query that"):
-            open_sql(sql, path, columns=Columns(id="id"))
-    assert open_sql("select * from notes order by id", path).count() == 5
+            open_source(path, sql=sql, columns=Columns(id="id"))
+    assert open_source(path, sql="select * from notes order by id").count() == 5
     with pytest.raises(FileNotFoundError):
-        open_sql("select 1 order by 1", str(folder / "none.db"))
+        open_source(str(folder / "none.db"), sql="select 1 order by 1")
     assert not (folder / "none.db").exists()
 
 
@@ -255,10 +255,10 @@ def test_no_message_shows_a_password_a_query_or_a_value(folder):
         ("select 1 order by 1", SECRET),
     ):
         with pytest.raises((InputError, ParameterError, MissingExtra)) as caught:
-            open_sql(sql, database)
+            open_source(database, sql=sql)
         assert SECRET not in str(caught.value)
         assert caught.value.__context__ is None
-    source = open_sql(f"select text, '{SECRET}' as label from notes order by 1", path)
+    source = open_source(path, sql=f"select text, '{SECRET}' as label from notes order by 1")
     assert SECRET not in json.dumps(source.parameters)
 
 
@@ -269,11 +269,11 @@ def test_duckdb(folder):
         connection.execute(
             "create table notes as select 1 as id, 'one' as text, true as label, date '2024-01-31' as who"
         )
-    source = open_sql("select * from notes order by id", str(path), columns=Columns(person="who"))
+    source = open_source(str(path), sql="select * from notes order by id", columns=Columns(person="who"))
     assert facts(source) == [("1", "row 1", "TRUE", "2024-01-31")]
-    assert facts(open_sql("from notes order by id", f"duckdb:///{path}")) == [("1", "row 1", "TRUE", None)]
+    assert facts(open_source(f"duckdb:///{path}", sql="from notes order by id")) == [("1", "row 1", "TRUE", None)]
     with pytest.raises(InputError, match="got BinderException"):
-        open_sql(f"select {SECRET[:4]} from notes order by 1", str(path))
+        open_source(str(path), sql=f"select {SECRET[:4]} from notes order by 1")
 
 
 def test_an_interrupted_embedding_of_a_query_continues_on_the_same_rows_only(folder, texts, tmp_path):
@@ -281,13 +281,13 @@ def test_an_interrupted_embedding_of_a_query_continues_on_the_same_rows_only(fol
 
     rows = [(place, f"text {place}", "a", "b") for place in range(9)]
     path, sql = write_database(folder / "i.db", rows), "select * from notes order by id"
-    embed(open_sql(sql, path), texts, tmp_path / "table", shard_rows=4)
-    assert not embed(open_sql(sql, path), texts, tmp_path / "table", shard_rows=4).is_new
+    embed(open_source(path, sql=sql), texts, tmp_path / "table", shard_rows=4)
+    assert not embed(open_source(path, sql=sql), texts, tmp_path / "table", shard_rows=4).is_new
     write_database(folder / "i.db", [*rows[:-1], (8, "another", "a", "b")])
     with pytest.raises(InputError, match="the source has changed"):
-        embed(open_sql(sql, path), texts, tmp_path / "table", shard_rows=4)
+        embed(open_source(path, sql=sql), texts, tmp_path / "table", shard_rows=4)
     with pytest.raises(ParameterError, match="begun with another source"):
-        embed(open_sql(f"{sql} desc", path), texts, tmp_path / "table", shard_rows=4)
+        embed(open_source(path, sql=f"{sql} desc"), texts, tmp_path / "table", shard_rows=4)
 
 
 def test_keys_of_folders_are_columns(tmp_path, run, texts):
@@ -361,8 +361,8 @@ def test_a_cell_that_a_driver_cannot_read_stops_no_other(folder):
     with sqlite3.connect(path) as connection:
         connection.execute("update notes set text = cast(x'6162ff' as text) where id = 2")
     connection.close()
-    first, odd = outcomes(open_sql("select * from notes order by id", path))
-    assert first == outcomes(open_sql("select * from notes where id = 1 order by id", path))[0]
+    first, odd = outcomes(open_source(path, sql="select * from notes order by id"))
+    assert first == outcomes(open_source(path, sql="select * from notes where id = 1 order by id"))[0]
     assert odd != first
 
 

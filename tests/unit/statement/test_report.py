@@ -430,7 +430,7 @@ def test_other_files_are_no_results(text, message, tmp_path):
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         fitted(["a", "b"]).report(results=path)
-    with pytest.raises(InputError, match=r"there is no results file.*--private .*--out FILE"):
+    with pytest.raises(InputError, match=r"there is no results file.*evaluate .*--out FILE"):
         fitted(["a", "b"]).report(results=tmp_path / "none.json")
 
 
