@@ -14,7 +14,7 @@ from dppl.audit import audit, worst_case
 from dppl.audit.canaries import Likelihood
 from dppl.errors import ParameterError
 from dppl.kernel.mechanisms import RoundedGaussian, SymmetricRoundedGaussian
-from dppl.lab import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, Newton
+from dppl.lab import FeatureCovariance, GlobalAdapt, LeastSquares, Newton
 from dppl.prototypes import LinearProbe
 from dppl.testing import Asked, recorded
 from overhearing import overheard
@@ -37,9 +37,6 @@ def audited(estimator, runs):
     "estimator",
     [
         LinearProbe(RHO, CLASSES, **SLOW),
-        GlobalAdapt(RHO, CLASSES, steps=2, learning_rate=1e-6, upper_bound=0.01),
-        AdaMix(RHO, CLASSES, steps=2, learning_rate=1e-6),
-        LeastSquares(RHO, CLASSES),
         LeastSquares(RHO, CLASSES, class_grams=True),
         FeatureCovariance(RHO, CLASSES, steps=2, learning_rate=1e-6),
         Newton(RHO, CLASSES, steps=2, learning_rate=1e-6),

@@ -9,7 +9,7 @@ import pytest
 from dppl.kernel import persons
 from dppl.kernel.lattice import Lattice
 
-CASES = 400
+CASES = 250
 
 
 def expected(X, codes, numbers, most):

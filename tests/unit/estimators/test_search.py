@@ -95,17 +95,17 @@ def test_the_number_of_runs_is_geometric_and_is_told_nowhere(monkeypatch):
     runs = []
     monkeypatch.setattr(RightAnswers, "score", lambda self, *others: runs.append(1) or 0.0)
     counts, kept = [], set()
-    for _ in range(150):
+    for _ in range(100):
         runs.clear()
         search = searching({"lattice__pool": [1]}, mean_runs=4).fit(X[:5], Y[:5])
         counts.append(len(runs))
         kept.add(repr(sorted(vars(search))) + repr(sorted(vars(search.best_estimator_))) + str(search.guarantee_))
     assert len(kept) == 1
     observed = np.bincount(np.minimum(counts, 8), minlength=9)[1:]
-    expected = 150 * np.append(0.25 * 0.75 ** np.arange(7), 0.75**7)
+    expected = 100 * np.append(0.25 * 0.75 ** np.arange(7), 0.75**7)
     assert stats.chisquare(observed, expected).pvalue > ALARM
     # The negative control: a fixed number of runs is noticed.
-    assert stats.chisquare(np.bincount([4] * 150, minlength=9)[1:], expected).pvalue < ALARM
+    assert stats.chisquare(np.bincount([4] * 100, minlength=9)[1:], expected).pvalue < ALARM
 
 
 def test_records_are_held_out_by_a_coin_of_their_own():

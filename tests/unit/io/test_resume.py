@@ -65,7 +65,7 @@ for task in sys.argv[2:]:
 N = 40
 NEVER = 10**9
 # Of about 250 moments; drawn anew by whoever changes the seed.
-MOMENTS = sorted(np.random.default_rng(20).choice(np.arange(10, 200), 8, replace=False).tolist())
+MOMENTS = sorted(np.random.default_rng(20).choice(np.arange(10, 200), 4, replace=False).tolist())
 
 
 def make_source(folder):

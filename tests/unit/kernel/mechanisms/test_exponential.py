@@ -329,8 +329,7 @@ CUTS = [[], [2], [1, 2, 3], [0, 0, 3]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sensitivity", [2, 9])
-@loop("cuts", CUTS)
+@loop("sensitivity, cuts", [(2, CUTS[2]), *((9, cuts) for cuts in CUTS)])
 @loop("size, utilities", EXACT_CASES)
 def test_the_law_is_exact_by_enumeration_of_all_draws(tiny, size, utilities, cuts, sensitivity):
     """No sample: every proposal with its probability, and its chance to be accepted, in 35 digits."""

@@ -116,7 +116,7 @@ def test_names_are_of_single_classes_and_start_no_task_of_few(experiment):
 
 
 @pytest.mark.slow
-def test_a_report_keeps_tasks_apart(run, tmp_path):
+def test_a_report_keeps_tasks_apart(run, drawn, tmp_path):
     with ResultsFile(tmp_path / "mine.jsonl") as file:
         for result in run(datasets=blobs(classes=TASKS)):
             file.append(result | {"config": "mine", "data_folder": None})
