@@ -36,7 +36,7 @@ from dppl.kernel import records as sums
 from dppl.kernel import selection as public
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.queries import ClassSums
-from dppl.kernel.records import HeldRecords, PartReader, SpreadRecords
+from dppl.kernel.records import HeldRecords, PartReader, Piece, PrivateParts, SpreadRecords
 from dppl.lab import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, Newton
 from dppl.prototypes import LinearProbe
 
@@ -128,6 +128,29 @@ def test_a_npy_file_is_cut_into_rows(rows_each, tmp_path):
 def test_no_bit_depends_on_ray(fit, folder, ray_engine):
     model = FITS[fit]().fit(read_parts(folder, engine=ray_engine))
     assert tensors(model) == tensors(whole(fit))
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.parametrize("fit", ["mean", "softmax", "several labels"])
+def test_no_bit_of_a_fit_on_persons_depends_on_the_parts(fit, engine, folder, request):
+    """Of persons whose rows are adjacent, and of those with rows in all parts."""
+    engine = InProcess() if engine == "local" else request.getfixturevalue("ray_engine")
+    spread = np.random.default_rng(1).integers(0, 60, N)
+    for ids in (np.arange(N) // 7, spread, np.where(np.arange(N) < 200, "patient", spread.astype(str))):
+        in_parts = FITS[fit]().fit(read_parts(folder, engine=engine), groups=ids)
+        alone = whole(fit, groups=ids)
+        assert tensors(in_parts) == tensors(alone)
+        assert in_parts.guarantee_.unit == alone.guarantee_.unit
+
+
+def test_a_person_is_read_with_their_first_part_alone(folder):
+    """The control: without what other parts hold of a person, and with persons who count in each part, bits differ."""
+    table, ids = read_parts(folder), np.arange(N) // 7
+    whole_pieces = PrivateParts._pieces
+    for change in (lambda parts: [part[:1] for part in parts], lambda parts: [[Piece(p[0].part)] for p in parts]):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(PrivateParts, "_pieces", lambda self, change=change: change(whole_pieces(self)))
+            assert tensors(FITS["softmax"]().fit(table, groups=ids)) != tensors(whole("softmax", groups=ids))
 
 
 class Mixed:
@@ -375,7 +398,7 @@ REFUSED = {
         {},
         "sums over them",
     ),
-    "persons": (FITS["mean"](), {"groups": np.arange(N)}, "records of a person in one place"),
+    "too few ids": (FITS["mean"](), {"groups": np.arange(N - 1)}, "the same number of rows"),
     "labels": (FITS["mean"](), {"y": records()[1]}, "hold their own labels"),
     "no classes": (MeanPrototypes(BUDGET), {}, "public list of classes"),
 }
@@ -571,7 +594,11 @@ def test_no_two_fits_have_one_name(folder, monkeypatch):
     """Two that begin at one moment, on clocks as coarse as some are, would get each other's records."""
     monkeypatch.setattr(time, "time_ns", lambda: 0)
     spread = [
-        SpreadRecords(read_parts(folder).parts, InProcess(), PartReader(CLASSES, "error", "add-remove"))
+        SpreadRecords(
+            [[Piece(part)] for part in read_parts(folder).parts],
+            InProcess(),
+            PartReader(CLASSES, "error", "add-remove"),
+        )
         for _ in range(100)
     ]
     assert len({one.reader.fit for one in spread}) == 100
@@ -587,7 +614,11 @@ def test_engines_have_names(monkeypatch):
 
 def test_sums_are_those_of_one_process(folder):
     rows, labels = records()
-    spread = SpreadRecords(read_parts(folder).parts, InProcess(), PartReader(np.array(CLASSES), "error", "add-remove"))
+    spread = SpreadRecords(
+        [[Piece(part)] for part in read_parts(folder).parts],
+        InProcess(),
+        PartReader(np.array(CLASSES), "error", "add-remove"),
+    )
     held = HeldRecords(rows, np.where(np.isnan(rows).any(axis=1), -1, np.searchsorted(CLASSES, labels)))
     one, other = (some.total(ClassSums(Lattice(DIM), 3)) for some in (spread, held))
     assert (one == other).all()

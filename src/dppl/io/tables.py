@@ -323,6 +323,11 @@ class TablePart:
     labels: str | None = None  # or a file with the labels of the whole table
     metadata: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def n_rows(self) -> int:
+        """How many rows it has."""
+        return self.fragment.rows
+
     def read(self) -> tuple[EmbeddingTable, Array | None]:
         """Read its labels, and return them behind the rows, which stream."""
         labels = None if self.y is None else self.fragment.labels(self.y)

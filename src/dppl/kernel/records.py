@@ -17,17 +17,20 @@ The score of a public row is a sum over all records, so each piece of the public
 kept of it is a tally (`mechanisms.Tally`). `Records.each` applies a function to all records and each of several
 public items. Where an engine does that, each of its processes reads all parts once and keeps their lattice rows.
 
-What needs rows one after another refuses tables in parts before anything is charged: means by CoinPress, Poisson
-samples (their coins are noise, and would be tossed elsewhere), and persons whose records lie in several parts. A fit
-that stops after its charge leaves the charge: sums without noise are kept nowhere, so a second fit is a second release.
+All records of a person are read in one place, with the part of the first of them, whatever parts the others are in. So
+where a table is cut shows in no sum, and needs no check that would tell of persons.
+
+What needs rows one after another refuses tables in parts before anything is charged: means by CoinPress, and Poisson
+samples (their coins are noise, and would be tossed elsewhere). A fit that stops after its charge leaves the charge:
+sums without noise are kept nowhere, so a second fit is a second release.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 from uuid import uuid4
 
 import numpy as np
@@ -54,6 +57,10 @@ _PIECE_ROWS = 1 << 18
 @runtime_checkable
 class Part(Protocol):
     """A part of a table, described by paths and positions: it travels, and its records do not."""
+
+    @property
+    def n_rows(self) -> int:
+        """How many records it has; asked for where they are of persons."""
 
     def read(self) -> tuple[Any, Any]:
         """Return its rows, as an array or table, and their labels."""
@@ -133,6 +140,14 @@ class HeldRecords:
         """Yield what `function` yields of these records and each of the items, with the place of the item."""
         yield from ((place, value) for place, item in enumerate(items) for value in function(self, item))
 
+    def of_persons(self, numbers: Codes, n_classes: int, max_classes: int | None, *, whole: bool) -> HeldRecords:
+        """Return the records as those of numbered persons: all of them, or one row a class."""
+        if whole:
+            entered = WholePersons.of(self.codes, numbers, n_classes, max_classes)
+            return replace(self, codes=entered.codes, persons=entered)
+        rows, codes = persons.rows_of_persons(self.rows, self.codes, numbers, n_classes, max_classes or 1)
+        return replace(self, rows=rows, codes=codes)
+
     def taken(self, mask: NDArray[np.bool_]) -> HeldRecords:
         """Return a copy of some of the records."""
         return HeldRecords(take_rows(self.rows, np.flatnonzero(mask)), self.codes[mask], label_sets=self._sets(mask))
@@ -155,10 +170,19 @@ def _masked(blocks: Iterable[Int8], mask: NDArray[np.bool_]) -> Iterator[Int8]:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Piece:
+    """A part, or some of its records, and whose they are: with numbers of persons it is private."""
+
+    part: Part
+    chosen: Codes | None = None  # positions in the part; None is all
+    numbers: Codes | None = None  # of the person of each record, -1 where they are read with another part
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SpreadRecords:
     """Records in parts that an engine reads, in processes that keep the first of them for the passes of one fit."""
 
-    parts: Sequence[Part]
+    parts: Sequence[Sequence[Piece]]  # what is read in one place; with persons, also what other parts hold of theirs
     engine: Engine
     reader: PartReader
     stream: Any = field(default=None, repr=False)  # as in `HeldRecords`
@@ -177,7 +201,7 @@ class SpreadRecords:
         self, function: Callable[[HeldRecords, Item], Iterable[Value]], items: Sequence[Item]
     ) -> Iterator[tuple[int, Value]]:
         """Yield what `function` yields of all records and each of the items, with the place of the item."""
-        apply = partial(self.reader.values, tuple(self.parts), function)
+        apply = partial(self.reader.values, [piece for part in self.parts for piece in part], function)
         for place, values in once_each(self.engine, apply, items):
             yield from ((place, value) for value in values)
 
@@ -188,47 +212,57 @@ Records: TypeAlias = HeldRecords | SpreadRecords
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PartReader:
-    """Reads parts and adds over them in whatever process an engine chooses; it travels with public values alone."""
+    """Reads parts and adds over them in whatever process an engine chooses."""
 
     classes: NDArray[Any]  # shape (n_classes,); the sorted public list of classes
     unknown_labels: str  # this and `adjacency` as in the estimator
     adjacency: str
     allowed: Codes | None = None  # positions of the classes that a task may hold; None is all
     several: SeveralLabels | None = None  # how labels are given, where a record may have several
+    max_classes: int | None = None  # this and `whole_persons` as of `PrivateTable.records`
+    whole_persons: bool = False
     fit: str = field(default_factory=lambda: uuid4().hex, init=False, repr=False)  # a name that no other fit has
 
-    def total(self, query: Query, at: Mapping[str, Any], item: tuple[int, Part]) -> Int64:
+    def total(self, query: Query, at: Mapping[str, Any], item: tuple[int, Sequence[Piece]]) -> Int64:
         """Return the value of a query of the records of one part."""
-        place, part = item
+        place, pieces = item
         with np.errstate(all="ignore"):  # numbers that leave the range of floats belong to single rows
-            return query.exact(self._records(place, [part]), **at)
+            return query.exact(self._records(place, pieces), **at)
 
     def values(
-        self, parts: Sequence[Part], function: Callable[[HeldRecords, Item], Iterable[Value]], item: Item
+        self, pieces: Sequence[Piece], function: Callable[[HeldRecords, Item], Iterable[Value]], item: Item
     ) -> list[Value]:
         """Return what a function yields of the records of all parts and one item."""
         with np.errstate(all="ignore"):
-            return list(function(self._records(_ALL, parts), item))
+            return list(function(self._records(_ALL, pieces), item))
 
-    def _records(self, place: int, parts: Sequence[Part]) -> HeldRecords:
+    def _records(self, place: int, pieces: Sequence[Piece]) -> HeldRecords:
         """Read parts and code their labels, or take them from the cache, which fits in other threads may clear."""
         if any(other != self.fit for other, _ in list(_CACHE)):
             _CACHE.clear()
         held = _CACHE.get((self.fit, place))
         if held is None:
             rules = self.classes, self.unknown_labels, self.adjacency, self.allowed, self.several
-            rows, codes, sets = [], [], []
-            for part in parts:
-                few, labels = reading.checked_inputs(*part.read(), self.several)
+            rows: list[RowSource] = []
+            codes, sets, numbers = [], [], []
+            for piece in pieces:
+                few, labels = reading.checked_inputs(*piece.part.read(), self.several)
                 counted, known = reading.read_labels(few, labels, *rules)
-                rows.append(few)
-                codes.append(counted)
-                sets += [] if known is None else [known]
+                chosen = slice(None) if piece.chosen is None else piece.chosen
+                rows.append(few if piece.chosen is None else take_rows(few, piece.chosen))
+                codes.append(counted[chosen])
+                sets += [] if known is None else [known[chosen]]
+                numbers += [] if piece.numbers is None else [piece.numbers]
             held = HeldRecords(
                 rows[0] if len(rows) == 1 else _Chain(rows),
                 np.concatenate(codes),
                 label_sets=np.concatenate(sets) if sets else None,
             )
+            if numbers:
+                whose = np.concatenate(numbers)
+                held.codes[whose < 0] = -1
+                few_numbers = np.unique(whose, return_inverse=True)[1]
+                held = held.of_persons(few_numbers, len(self.classes), self.max_classes, whole=self.whole_persons)
             # A byte a number: what their lattice rows take. The first are kept, as all come in the same order.
             sizes = [len(one.codes) * int(one.rows.shape[1]) for one in (held, *list(_CACHE.values()))]
             if place == _ALL or sum(sizes) <= _CACHE_BYTES:
@@ -323,17 +357,12 @@ class PrivateTable:
         paid: Any = None,
     ) -> HeldRecords:
         """Read rows, labels and ids: from here on values are private, and only queries see them."""
-        rows, whole = self.rows, None
         rules = classes, unknown_labels, adjacency, allowed, self.several
-        codes, sets = reading.read_labels(rows, self.labels, *rules)
-        if self.ids is not None:
-            numbers = persons.person_codes(self.ids)
-            if whole_persons:
-                whole = WholePersons.of(codes, numbers, len(classes), max_classes)
-                codes = whole.codes
-            else:
-                rows, codes = persons.rows_of_persons(rows, codes, numbers, len(classes), max_classes or 1)
-        return HeldRecords(rows, codes, whole, stream, sets)
+        codes, sets = reading.read_labels(self.rows, self.labels, *rules)
+        held = HeldRecords(self.rows, codes, None, stream, sets)
+        if self.ids is None:
+            return held
+        return held.of_persons(persons.person_codes(self.ids), len(classes), max_classes, whole=whole_persons)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -343,8 +372,8 @@ class PrivateParts:
     parts: Sequence[Part]
     n_features: int
     engine: Engine
-    several: SeveralLabels | None = None  # as in `PrivateTable`
-    ids: ClassVar[None] = None  # persons need all records in one place
+    several: SeveralLabels | None = None  # this and `ids` as in `PrivateTable`
+    ids: NDArray[Any] | None = None
 
     def account(self, ledger: Any, partition: str | None, plan: Any) -> Any:
         """Return what pays: the ledger of the fit, if it has one."""
@@ -359,10 +388,27 @@ class PrivateParts:
         self.engine.check()
 
     def records(self, classes: NDArray[Any], *, stream: Any = None, **options: Any) -> SpreadRecords:
-        """Return the parts, each of which is read where it is summed; persons were refused."""
+        """Return the parts, each of which is read where it is summed."""
         rules = options["unknown_labels"], options["adjacency"], options.get("allowed"), self.several
-        reader = PartReader(classes, *rules)
-        return SpreadRecords(self.parts, self.engine, reader, stream)
+        reader = PartReader(classes, *rules, options.get("max_classes"), options.get("whole_persons", False))
+        return SpreadRecords(self._pieces(), self.engine, reader, stream)
+
+    def _pieces(self) -> list[list[Piece]]:
+        """Return what is read together: each part, and what others hold of persons whose first record is in it."""
+        if self.ids is None:
+            return [[Piece(part)] for part in self.parts]
+        numbers = persons.person_codes(self.ids)
+        ends = np.cumsum([part.n_rows for part in self.parts])
+        at = np.searchsorted(ends, np.arange(len(numbers)), "right")
+        home = at[np.unique(numbers, return_index=True)[1]][numbers]
+        numbers_at_home = np.split(np.where(home == at, numbers, -1), ends[:-1])
+        pieces = [[Piece(part, None, own)] for part, own in zip(self.parts, numbers_at_home, strict=True)]
+        elsewhere = np.flatnonzero(home != at)
+        for place, other in sorted({*zip(home[elsewhere].tolist(), at[elsewhere].tolist(), strict=True)}):
+            these = elsewhere[(home[elsewhere] == place) & (at[elsewhere] == other)]
+            first = ends[other] - self.parts[other].n_rows
+            pieces[place].append(Piece(self.parts[other], these - first, numbers[these]))
+        return pieces
 
 
 def private_data(
@@ -381,10 +427,10 @@ def private_data(
     if not isinstance(X, Parted):
         rows, labels = reading.checked_inputs(X, y, several)
         return PrivateTable(rows, labels, persons.ids_of_fit(groups, rows, max_classes), several)
-    if groups is not None or max_classes is not None:
-        raise ParameterError("needs all records of a person in one place, not a table in parts.", parameter="groups")
     if y is not None:
         raise InputError("y must be left out: the parts of X hold their own labels.")
     if not X.labelled:
         raise InputError("X has no labels in its parts; name their column or file.")
-    return PrivateParts(X.parts, X.n_features, X.engine, several)
+    n_rows = 0 if groups is None else sum(part.n_rows for part in X.parts)
+    ids = persons.ids_of_fit(groups, np.empty((n_rows, 0)), max_classes)
+    return PrivateParts(X.parts, X.n_features, X.engine, several, ids)
