@@ -6,20 +6,18 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from dppl._types import Array, Flags, Float32
 from dppl.encoders import Encoder
+from dppl.estimators import EmbeddingClassifier
+from dppl.estimators.released import Least, Shares, labels_of
 from dppl.finetune.workflow import Finetuned
 from dppl.io import EmbeddingTable, PartedTable, Source
 from dppl.io.pipeline import embed_windows
 from dppl.io.shards import Window
-
-if TYPE_CHECKING:
-    from dppl.estimators import EmbeddingClassifier
-    from dppl.estimators.released import Least, Shares
 
 __all__ = [
     "SEPARATOR",
@@ -130,7 +128,7 @@ def load_predictor(
             return Predictions(labels=labels, classes=model.classes_, probabilities=values)
 
         return network, classify
-    from dppl.training.classifier import encoder_of_model  # here, because help texts need no scikit-learn
+    from dppl.training.classifier import encoder_of_model  # here, so that help texts come at once
 
     loaded = encoder_of_model(model, encoder, trial=trial)
     return loaded, lambda rows: _classified(model, rows, shares, similarity=similarity)
@@ -143,8 +141,6 @@ def _classified(
 
     For shares of the data, labels are the likeliest classes, and not the labels of the balanced decision.
     """
-    from dppl.estimators.released import labels_of
-
     if model.several_labels:
         sets = model.predict_labels(rows, unusable="empty")
         values = None if shares is None else model.predict_proba(rows, unusable="empty").astype(np.float32)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import inspect
 import reprlib
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from dppl.estimators.parameters import same_value
-
-if TYPE_CHECKING:
-    from sklearn.utils import Tags
 
 _VALUES = reprlib.Repr()
 _VALUES.maxother = _VALUES.maxstring = _VALUES.maxlong = 200
@@ -57,7 +54,7 @@ class ScikitEstimator:
 
         return str(estimator_html_repr(self)) if get_config()["display"] == "diagram" else None
 
-    def __sklearn_tags__(self) -> Tags:
+    def __sklearn_tags__(self) -> Any:
         from sklearn.base import BaseEstimator, ClassifierMixin
 
         return type("", (ClassifierMixin, BaseEstimator), {})().__sklearn_tags__()

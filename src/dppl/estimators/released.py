@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,9 +28,6 @@ from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.reading import Codes, Unusable
 from dppl.kernel.records import Part, Parted
-
-if TYPE_CHECKING:
-    from sklearn.utils import Tags
 
 # How frequent classes are: all alike, as in the data of the fit, or public numbers.
 Shares: TypeAlias = Literal["equal", "data"] | ArrayLike
@@ -358,7 +355,7 @@ class ReleasedClassifier(Reported, ScikitEstimator):
             check_features(self, X, reading.as_rows(X).shape[1])
         check_encoder(X, getattr(self, "encoder_", None), "X")
 
-    def __sklearn_tags__(self) -> Tags:
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.non_deterministic = self.random_state is None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import InputError
+from dppl.estimators import EmbeddingClassifier
 from dppl.evaluation.predicting import ONE_BY_ONE, Predictor, predictor_of, several_labels
 from dppl.finetune.workflow import Finetuned
 from dppl.io import Source
@@ -16,9 +17,6 @@ from dppl.io.pipeline import embed_windows
 from dppl.io.records import BadRecord
 from dppl.kernel.outcomes import Guesses
 from dppl.predictions import Predictor as Loaded
-
-if TYPE_CHECKING:
-    from dppl.estimators import EmbeddingClassifier
 
 Column = NDArray[np.object_]
 

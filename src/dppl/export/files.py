@@ -73,7 +73,7 @@ def save(
     if to == "hf":
         to_hub(model, path, license=license or "unknown", overwrite=overwrite)
         return
-    from dppl.export import onnx, torch  # here, because the names of the formats need no scikit-learn
+    from dppl.export import onnx, torch  # here, so that help texts name the formats at once
 
     content = onnx.to_bytes(model, encoder=encoder) if to == "onnx" else torch.to_bytes(model)
     write_atomically(path, content, overwrite=overwrite)
@@ -101,7 +101,7 @@ def to_hub(model: Any, folder: str | os.PathLike[str], *, license: str = "unknow
     FileExistsError
         If the folder holds one of the files and `overwrite` is False.
     """
-    from dppl.export.scorer import fitted, statement  # here, because the names of the files need no scikit-learn
+    from dppl.export.scorer import fitted, statement  # here, as above
 
     model, place = fitted(model), Path(folder)
     place.mkdir(exist_ok=True)

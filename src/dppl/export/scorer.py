@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from dppl._types import Array, Float
 from dppl._version import __version__
@@ -25,6 +24,7 @@ from dppl.continual import ContinualEnsemble
 from dppl.continual._stream import NEVER
 from dppl.errors import InputError
 from dppl.estimators import EmbeddingClassifier, PrivateSearch
+from dppl.estimators.as_scikit import check_fitted
 from dppl.kernel.lattice.lattice import rotate
 from dppl.prototypes._shared import unit_directions
 from dppl.training import PrivateClassifier
@@ -116,14 +116,14 @@ def fitted(model: Any) -> EmbeddingClassifier:
     """Return the estimator of embeddings that a model is, or holds."""
     for kind, attribute in ((PrivateClassifier, "model_"), (PrivateSearch, "best_estimator_")):
         if isinstance(model, kind):
-            check_is_fitted(model, attribute)
+            check_fitted(model, attribute)
             model = getattr(model, attribute)
     if not isinstance(model, EmbeddingClassifier):
         raise InputError(
             f"only classifiers of embeddings can be exported; a {type(model).__name__} is not one. A network is "
             "exported with the library that it is written in."
         )
-    check_is_fitted(model, model._RELEASED)
+    check_fitted(model, model._RELEASED)
     return model
 
 

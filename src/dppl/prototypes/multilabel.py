@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,6 @@ from dppl.prototypes._softmax import (
     measured_size,
     shrunken_mean,
 )
-
-if TYPE_CHECKING:
-    from sklearn.utils import Tags
 
 # Constants were chosen on unions of messages with 5 to 77 labels, over budgets of mu from 0.25 to 4.
 # Residuals of all labels of a record together are clipped to this norm. From 0.25 to 0.55 accuracy is about the same.
@@ -219,7 +216,7 @@ class MultiLabelPrototypes(CentredClassifier):
         truth, _ = several.read(several.checked(y, predicted), self.classes_)
         return float(np.average((predicted == truth).all(axis=1), weights=sample_weight))
 
-    def __sklearn_tags__(self) -> Tags:
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags

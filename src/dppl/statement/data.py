@@ -19,6 +19,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators.model_file import describe as describe_model
 from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.registry import BY_METHOD, BY_NAME
+from dppl.estimators.released import Reported
 from dppl.evaluation import Estimate, Evaluation
 from dppl.finetune.model_file import describe as describe_finetuned
 from dppl.finetune.model_file import is_finetuned
@@ -46,8 +47,6 @@ _TASKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 @contextmanager
 def file_of(model: Any) -> Iterator[Path]:
     """Give the file of a model, or of a fitted classifier the one that `save` writes: what a reader gets."""
-    from dppl.estimators.released import Reported  # here, because scikit-learn comes with it
-
     if isinstance(model, str | os.PathLike):
         yield Path(model)
     elif isinstance(model, Reported):

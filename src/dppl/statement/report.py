@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dppl.errors import InputError, ParameterError
+from dppl.estimators.released import Reported
+from dppl.evaluation import Evaluation
 from dppl.io import Source, open_source
 from dppl.io.sources import holds_embeddings
 from dppl.statement.data import (
@@ -28,8 +30,6 @@ from dppl.statement.data import (
 from dppl.statement.pictures import gallery_of, selected_items
 
 if TYPE_CHECKING:
-    from dppl.estimators.released import Reported
-    from dppl.evaluation import Evaluation
     from dppl.kernel.privacy.ledger import Ledger
 
 __all__ = ["Report", "make_report"]

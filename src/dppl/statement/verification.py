@@ -21,6 +21,7 @@ from dppl.errors import DpplError, ModelFileError
 from dppl.estimators import EmbeddingClassifier, PublicData
 from dppl.estimators.model_file import FINETUNED, KEY, load, unfitted
 from dppl.estimators.plan import of_holders
+from dppl.estimators.released import Reported
 from dppl.estimators.search import promised_again
 from dppl.finetune.model_file import is_finetuned, planned
 from dppl.kernel.privacy import Guarantee
@@ -29,7 +30,6 @@ from dppl.kernel.privacy.guarantee import PERSON
 from dppl.statement.data import describe, file_of
 
 if TYPE_CHECKING:
-    from dppl.estimators.released import Reported
     from dppl.kernel.privacy import Ledger
 
 _CLOSE = 1e-9  # relative: the last digits went through floats, which other versions of libraries may round differently

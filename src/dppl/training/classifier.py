@@ -35,8 +35,6 @@ from dppl.training.descriptions import described, embed_examples, names_by_defau
 from dppl.training.items import Items, check_items, embed_items
 
 if TYPE_CHECKING:
-    from sklearn.utils import Tags
-
     from dppl.kernel.privacy import Ledger
 
 
@@ -289,7 +287,7 @@ class PrivateClassifier(ReleasedClassifier):
     def _loaded(self) -> Encoder:
         return _load_once(self.encoder) if isinstance(self.encoder, str) else self.encoder
 
-    def __sklearn_tags__(self) -> Tags:
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.string = True

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
+from dppl.estimators import EmbeddingClassifier
 from dppl.io import EmbeddingTable, Source, open_source
 from dppl.io.labels import converting
 from dppl.io.pipeline import embed_windows, table_metadata
@@ -23,9 +24,6 @@ from dppl.io.records import Record
 from dppl.io.shards import Window
 from dppl.io.writing import Rows
 from dppl.kernel.reading import class_codes, public_classes
-
-if TYPE_CHECKING:
-    from dppl.estimators import EmbeddingClassifier
 
 _HOW = "must be 'auto', 'names', None, a mapping from classes to one text or several, or a Path"
 _SHOWN = 5  # names that a message lists

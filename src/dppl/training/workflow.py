@@ -24,7 +24,7 @@ from dppl._metadata import COLUMNS
 from dppl._types import Array, Flags
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.public_data import PublicData
+from dppl.estimators import EmbeddingClassifier, PublicData
 from dppl.io import PERSON, Columns, Embedded, EmbeddingTable, Source, embed, read_ids, read_table
 from dppl.io.decoding import quiet
 from dppl.io.pipeline import prepared, table_metadata
@@ -42,7 +42,6 @@ from dppl.kernel.reading import (
 from dppl.training.descriptions import embed_examples
 
 if TYPE_CHECKING:
-    from dppl.estimators import EmbeddingClassifier
     from dppl.kernel.privacy import Ledger
 
 # What embeddings of a fit are held in, as `dppl embed` does by itself.
