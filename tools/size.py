@@ -6,13 +6,13 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1660,
+    ".": 1675,
     "audit": 663,
     "cli": 3380,
     "continual": 1028,
     "encoders": 2058,
-    "estimators": 2161,
-    "evaluation": 2314,
+    "estimators": 2155,
+    "evaluation": 2312,
     "export": 677,
     "federation": 1566,
     "finetune": 1954,
@@ -20,10 +20,10 @@ BUDGET = {
     "kernel": 7616,
     "lab": 4438,
     "planning": 481,
-    "prototypes": 1304,
+    "prototypes": 1301,
     "serve": 925,
-    "statement": 1441,
-    "training": 859,
+    "statement": 1440,
+    "training": 854,
 }
 
 
