@@ -137,7 +137,7 @@ class RayEngine:
         cores = {node["NodeID"]: node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]}
         affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         processes = [
-            # As long as the machine lives. Ray gives a process only tasks of its own environment.
+            # As long as the machine lives. Ray gives a process tasks of one environment only.
             {
                 "scheduling_strategy": affinity(machine, soft=True),
                 "runtime_env": {"env_vars": {"DPPL_PROCESS": str(process)}},
