@@ -21,7 +21,7 @@ from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.parameters import same_value
-from dppl.estimators.plan import Plan, Setting, Task
+from dppl.estimators.plan import A_RECORD_IN_ONE_TASK, Plan, Setting, Task, of_persons
 from dppl.kernel import reading
 from dppl.kernel.privacy import Budget, Cost, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
@@ -54,7 +54,7 @@ RELATIONS = {
     "disjoint": Relation(
         unit="one record",
         neighbours="two data sets are neighbours when one record is added to or removed from one task",
-        assumption="tasks are disjoint: a record is in one task",
+        assumption=f"tasks are disjoint: {A_RECORD_IN_ONE_TASK}",
         not_covered="a record or a person in several tasks, whose costs add up",
     ),
     "overlapping": Relation(
@@ -101,6 +101,7 @@ class ContinualClassifier(EmbeddingClassifier):
         X: Any,
         y: Any = None,
         *,
+        groups: Any = None,
         task_classes: ArrayLike | None = None,
         ledger: Ledger | None = None,
         partition: str | None = None,
@@ -116,6 +117,9 @@ class ContinualClassifier(EmbeddingClassifier):
             (`dppl.io.read_parts`).
         y : array-like of shape (n_records,), default=None
             Private labels. None is for a table in parts.
+        groups : array-like of shape (n_records,), default=None
+            Private ids of persons, as of `fit`: in all tasks, or in none. A person is in one task, with all of their
+            records. Tasks that may overlap take none.
         task_classes : array-like, default=None
             Classes that the task may hold by public knowledge, never by its records. A class that no task may hold is
             never predicted. None is all.
@@ -140,10 +144,11 @@ class ContinualClassifier(EmbeddingClassifier):
         earlier = copy.copy(self) if hasattr(self, self._RELEASED) else None
         if earlier is not None:
             earlier._check_next(self, X)
-        task = Task(earlier, codes_of_task(task_classes, reading.public_classes(self.classes)))
+        allowed = codes_of_task(task_classes, reading.public_classes(self.classes))
+        task = Task(earlier, allowed, groups is not None)
         later = copy.copy(self)
         with self._opened(state, earlier) as file:
-            later._fit(X, y, None, ledger, partition, task, file)
+            later._fit(X, y, groups, ledger, partition, task, file)
         self.__dict__.update(vars(later))  # all at once, or nothing
         return self
 
@@ -174,7 +179,8 @@ class ContinualClassifier(EmbeddingClassifier):
         task = plan.setting.task
         guarantee = of_stream(plan.guarantee, self._relation, self.tasks)
         if task.earlier is not None:
-            check_same_promise(task.earlier.guarantee_, self._of_tasks(guarantee, task.number - 1))
+            whose = of_persons(guarantee, self.max_classes_per_person) if task.of_persons else guarantee
+            check_same_promise(task.earlier.guarantee_, self._of_tasks(whose, task.number - 1))
             # A total beyond all use is refused before it is paid, and one of hardly any meaning warns.
             total = self._of_tasks(guarantee, task.number).budget
             if (weakness := total.weakness) and not self.budget.weakness:

@@ -47,6 +47,8 @@ _OWN_NOISE = (
 _AT_SEVERAL = "a person with records at several institutions, for whom squares of mu add up"
 _WHO_AND_WHEN = "which institutions took part, and when each of them answered"
 _RECORDS, _PERSONS = "number of records", "number of persons"
+# What disjoint tasks of a stream rest on.
+A_RECORD_IN_ONE_TASK, _A_PERSON_IN_ONE_TASK = "a record is in one task", "a person is in one task, with all records"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +57,7 @@ class Task:
 
     earlier: Any  # the model of the earlier tasks; None for the first
     allowed: Codes  # positions of the classes that the task may hold, increasing
+    of_persons: bool = False  # whether its records have ids of persons
 
     @property
     def number(self) -> int:
@@ -177,7 +180,10 @@ def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: b
         releases=tuple(releases),
         neighbours=_NEIGHBOURS + rows,
         public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({classes})"),
-        assumptions=(*guarantee.assumptions, _ONE_ID),
+        assumptions=(
+            *(one.replace(A_RECORD_IN_ONE_TASK, _A_PERSON_IN_ONE_TASK) for one in guarantee.assumptions),
+            _ONE_ID,
+        ),
         not_covered=(*others, *_NOT_COVERED),
     )
 
