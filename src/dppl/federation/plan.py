@@ -182,6 +182,9 @@ class Agreement:
         check_declared(declared, len(classes), several_labels=several, whole_persons=whole)
         if any(_width(one) not in (None, given["n_features"]) for one in declared.values()):
             raise Refusal("a measurement is not of rows of the stated width.")
+        # The records of a person become one row, and their label sets do not: these must enter with shares.
+        if several and not whole and given["unit"] == "person":
+            raise Refusal("persons whose records have several labels enter as a whole.")
         if most is not None and (type(most) is not int or most < 1 or given["unit"] != "person"):
             raise Refusal("max_classes_per_person is a positive integer, and for persons.")
         budget = budget_from_dict(given["budget"])

@@ -8,11 +8,12 @@ import shutil
 import numpy as np
 import pytest
 
-from dppl import GaussianDP, Ledger, SoftmaxPrototypes
+from dppl import GaussianDP, Ledger, MultiLabelPrototypes, SoftmaxPrototypes
 from dppl.errors import EngineError, ParameterError
 from dppl.federation import Federation, InProcess
 from dppl.federation.plan import Message, answer_to, identity, question
 from dppl.kernel.lattice import Lattice
+from dppl.kernel.reading import SeveralLabels
 from dppl.prototypes import LinearProbe
 from federated import CLASSES, DIM, NAMES, Way, holder, holders, tables
 from loops import loop
@@ -24,8 +25,8 @@ class Stopped(Exception):
     """The coordinator stops here."""
 
 
-def probe(**options):
-    return LinearProbe(BUDGET, CLASSES, steps=3, unknown_labels="ignore", **options)
+def probe(steps=3, **options):
+    return LinearProbe(BUDGET, CLASSES, steps=steps, unknown_labels="ignore", **options)
 
 
 def said(reply):
@@ -156,6 +157,18 @@ def test_plans_that_are_not_whole_or_dearer_or_of_another_kind_are_refused(begun
             text = said(one(told(kind, changed(plan, change))))
             assert any(part in text for part in reason.split("|")), (reason, text)
     assert len(Ledger(tmp_path / "north.db", "wards").releases()) == 1
+
+
+def test_persons_of_several_labels_enter_as_a_whole(tmp_path):
+    """A person with thirty records counts once, in whatever form the coordinator asks; before, the ask failed late."""
+    X, y, _ = tables()["north"]
+    data = X, np.array(CLASSES)[None] == y[:, None], np.zeros(len(X), int)
+    with holder(tmp_path, data=data, persons=True, several=SeveralLabels()) as one:
+        way = Way({"north": one}, lambda name, content, held: held(content))
+        MultiLabelPrototypes(BUDGET, CLASSES, unknown_labels="ignore").fit(Federation(way))
+        plan = next(Message.parse(sent["north"]).tensors["plan"].tobytes() for sent in way.sent[1:])
+        in_rows = changed(plan, lambda fields, _: fields.update(whole_persons=False))
+        assert "enter as a whole" in said(one(told("propose", in_rows)))
 
 
 def test_no_plan_hides_from_the_ledger_that_its_answers_must_not_be_released(begun, tmp_path):
@@ -348,18 +361,19 @@ def test_after_a_stop_the_fit_goes_on_where_it_was_and_ends_as_if_it_had_not(tmp
         assert len(Ledger(tmp_path / "other" / f"{name}.db", "wards").releases()) == 1
 
 
-def test_a_fit_may_continue_without_one_that_left_and_says_so(tmp_path):
+def test_a_fit_may_continue_without_one_that_left_at_step_nine_and_says_so(tmp_path):
     with holders(tmp_path) as opened:
-        way = Way(opened, spoilt(lambda reply: None))
-        model = probe().fit(Federation(way, missing="continue", state=tmp_path / "fit"))
-        assert model.guarantee_.holders == ("north", "south, without its answers from ask 3 on", "west")
-        assert "south, without its answers from ask 3 on" in str(model.guarantee_)
+        way = Way(opened, spoilt(lambda reply: None, at=8))
+        model = probe(steps=12).fit(Federation(way, missing="continue", state=tmp_path / "fit"))
+        assert model.guarantee_.holders == ("north", "south, without its answers from ask 9 on", "west")
+        assert "south, without its answers from ask 9 on" in str(model.guarantee_)
+        assert all("south" not in one for one in way.sent[-5:])  # whoever left is not asked again
         # Whoever goes on from the folder keeps to it, whether it came back or is gone for good.
         for way in (
             InProcess(opened),
             Way(opened, lambda name, content, one: None if name == "south" else one(content)),
         ):
-            again = probe().fit(Federation(way, missing="continue", state=tmp_path / "fit"))
+            again = probe(steps=12).fit(Federation(way, missing="continue", state=tmp_path / "fit"))
             assert again.to_bytes() == model.to_bytes()
         with pytest.raises(EngineError, match="north does not answer ask 3"):
             probe().fit(Federation(Way(opened, spoilt(lambda reply: None, names=NAMES)), missing="continue"))
