@@ -225,10 +225,9 @@ class Records:
 
     def read_ids(self) -> Any:
         """Read whose each record of a table is; labels as ids would make all records of a class one person."""
-        y, groups = self.columns().y or "y", self.columns().person
-        if groups is None:
+        if (groups := getattr(self, "groups", None)) is None:
             return None
-        if groups == (y if self.labels is None else str(self.labels)):
+        if groups == ((self.columns().y or "y") if self.labels is None else str(self.labels)):
             raise InputError(
                 f"must name ids of persons; {groups!r} holds the labels; name another.", parameter="groups"
             )
@@ -268,7 +267,7 @@ class Persons:
 
 
 @request(panel="data")
-class BeforeCharge:
+class BeforeCharge(Records):
     """What may stop a run before anything is embedded or charged; without these options no record decides that."""
 
     unusable: str = option(
@@ -299,6 +298,7 @@ class BeforeCharge:
         from dppl.cli.check import report_on, review
         from dppl.kernel.reading import refuse_unusable_records
 
+        several = several or self.several()
         report = report_on(*read(), several=several)
         if self.unusable == "ask":
             review(report, fit=fit)
@@ -317,7 +317,7 @@ class BeforeCharge:
 
 
 @request(panel="method")
-class Method(BeforeCharge, Records):
+class Method(BeforeCharge):
     """Which estimator is fitted, and with which parameters."""
 
     method: str = option(

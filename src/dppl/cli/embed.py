@@ -11,7 +11,7 @@ import typer
 
 from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import BeforeCharge, Persons, Records, X, Y, labels_hint, parse_pairs, reading
+from dppl.cli._groups import BeforeCharge, Persons, X, Y, labels_hint, parse_pairs, reading
 from dppl.cli._output import console, printable, table_of, tell_owner
 from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
@@ -49,7 +49,7 @@ def _list_encoders(asked: bool) -> None:
 
 
 @request("out", "encoder", "x", "y", "encoders")
-class Embed(X, Y, Persons, BeforeCharge, Records):
+class Embed(X, Y, Persons, BeforeCharge):
     r"""Embed raw images or texts with a frozen public encoder.
 
     Writes a folder of Parquet shards for `dppl fit`. After an interruption the

@@ -65,12 +65,14 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
 
     def run(self) -> None:
         """Fit, save and print."""
-        if self.path.suffix.lower() == ".toml":
-            self._fit_on_holders()
-            return
-        table, labels, x, y = self.path, self.labels, self.x or "x", self.y or "y"
+        institutions = self.path.suffix.lower() == ".toml"
+        if institutions:
+            usual: dict[str, Any] = {"read": [], "groups": None, "ledger": None, "unusable": "skip", "engine": "local"}
+            for name in (name for name, value in usual.items() if getattr(self, name) != value):
+                raise ParameterError("is for a table; each institution has its own.", parameter=name)
         # What is public is checked first, so that a slip costs neither time nor budget.
         engine = None if self.engine == "local" else engine_of(self.engine)
+        table, labels, x, y = self.path, self.labels, self.x or "x", self.y or "y"
         check_output(self.out, (table, self.classes, labels, self.public, self.examples), force=self.force)
         budget, classes = self.budget(), self.class_list()
         for parameter in ("public", "examples"):
@@ -82,58 +84,50 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
                     f"{path} --encoder URI, or embed them first: dppl embed {path} --encoder URI --out FOLDER."
                 )
         account = self.account()
-        public = self._public()
-        # Every parameter is checked here, with nothing private read yet.
-        model = self.estimator(budget, classes, self.public, public=public)
-        # Of the private table nothing is read before the fit but its shape, its labels and its ids.
-        here = partial(io.read_table, table, x=x, y=y, labels=labels)
-        private: Any = here() if engine is None else io.read_parts(table, x=x, y=y, labels=labels, engine=engine)
-        ids = self.read_ids()
-        self.check_first(lambda: (here(), classes, ids), fit=True, several=self.several())
-        note(budget.weakness)
-        with progress("fitting"):
-            model.fit(private, require_labels(private, table), groups=ids, **account)
-        model.save(self.out, overwrite=self.force)
-        print_model(model.guarantee_, self.out, summary(model))
-        if self.ledger is not None and model.guarantee_.ledger_entry is not None:
-            print_charge(self.ledger[0], account["ledger"], model.guarantee_)
-        tell_owner("the model", "what dppl check TABLE --classes FILE prints")
+        from dppl.estimators import PublicData  # here, because no help needs it
 
-    def _public(self) -> Any:
-        """Read public rows and examples."""
-        from dppl.estimators import PublicData
-
-        x, y = self.x or "x", self.y or "y"
         public = PublicData(
             None if self.public is None else io.read_table(self.public, x=x, y=None),
             None if self.examples is None else io.read_table(self.examples, x=x, y=y),
         )
         if self.examples is not None:
             require_labels(public.examples, self.examples)
-        return public
+        # Every parameter is checked here, with nothing private read yet.
+        model = self.estimator(budget, classes, self.public, public=public)
+        if institutions:
+            note(budget.weakness)
+            self._fit_on_institutions(model)
+        else:
+            # Of the private table nothing is read before the fit but its shape, its labels and its ids.
+            here = partial(io.read_table, table, x=x, y=y, labels=labels)
+            private: Any = here() if engine is None else io.read_parts(table, x=x, y=y, labels=labels, engine=engine)
+            ids = self.read_ids()
+            self.check_first(lambda: (here(), classes, ids), fit=True)
+            note(budget.weakness)
+            with progress("fitting"):
+                model.fit(private, require_labels(private, table), groups=ids, **account)
+        model.save(self.out, overwrite=self.force)
+        print_model(model.guarantee_, self.out, summary(model))
+        if institutions:
+            typer.echo(f"Charged by each: {model.guarantee_.ledger_entry}.")
+            return
+        if self.ledger is not None and model.guarantee_.ledger_entry is not None:
+            print_charge(self.ledger[0], account["ledger"], model.guarantee_)
+        tell_owner("the model", "what dppl check TABLE --classes FILE prints")
 
-    def _fit_on_holders(self) -> None:
+    def _fit_on_institutions(self, model: Any) -> None:
         """Fit on institutions; their owners have said where records, labels, ids and ledgers are."""
-        usual: dict[str, Any] = {"read": [], "groups": None, "ledger": None, "unusable": "skip", "engine": "local"}
-        for name in (name for name, value in usual.items() if getattr(self, name) != value):
-            raise ParameterError("is for a table; each institution has its own.", parameter=name)
-        check_output(self.out, (self.path, self.classes, self.public, self.examples), force=self.force)
-        budget, classes = self.budget(), self.class_list()
-        given = {} if any(one.startswith("unknown_labels=") for one in self.options) else {"unknown_labels": "ignore"}
-        model = self.estimator(budget, classes, self.public, public=self._public(), **given)
         from dppl.federation import Federation
         from dppl.federation.settings import FederationFile, read
 
+        if not any(one.startswith("unknown_labels=") for one in self.options):
+            model.set_params(unknown_labels="ignore")
         settings = read(self.path, FederationFile)
-        note(budget.weakness)
         state = self.out.with_name(f"{self.out.name}.fit")
         with settings.way() as way, progress("fitting"):
             federation = Federation(way, state=state, missing=settings.missing)  # type: ignore[arg-type]
             note(federation.cost_in_words())
             model.fit(federation)
-        model.save(self.out, overwrite=self.force)
-        print_model(model.guarantee_, self.out, summary(model))
-        typer.echo(f"Charged by each: {model.guarantee_.ledger_entry}.")
 
 
 def summary(model: Any) -> str:

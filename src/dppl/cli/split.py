@@ -9,14 +9,14 @@ from typing import Any
 import typer
 
 from dppl import io
-from dppl.cli._groups import BeforeCharge, Records, check_output, reading
+from dppl.cli._groups import BeforeCharge, check_output, reading
 from dppl.cli._output import printable, tell_owner
 from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
 
 
 @request("test", "groups", "out", "key")
-class Split(BeforeCharge, Records):
+class Split(BeforeCharge):
     r"""Hold records out for an evaluation: each falls into one of two files by a coin.
 
     A model of the one file and its evaluation on the other then share no record,

@@ -17,7 +17,6 @@ from dppl.cli._groups import (
     Fitting,
     Method,
     Persons,
-    Records,
     X,
     Y,
     check_output,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @request(panel="data")
-class Training(X, Y, Fitting, Records):
+class Training(X, Y, Fitting):
     """Labelled images or texts that a model is trained on, and what is left of a training."""
 
     data: str = argument("DATA", "Labelled images or texts, as for `dppl embed`.")
@@ -143,7 +142,7 @@ class Train(Training, Persons, Method):
         if how == "auto":
             examples = names_by_default(estimator, encoder)
         windows = getattr(encoder, "text_windows", None)
-        self.check_first(lambda: (source, classes, None, windows), fit=True, several=self.several())
+        self.check_first(lambda: (source, classes, None, windows), fit=True)
         note(budget.weakness)
         with self.stoppable(folder):
             workflow.train(
