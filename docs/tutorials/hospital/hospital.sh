@@ -29,7 +29,7 @@ echo "== 6. The papers: the statement, computed again, and a page for the data p
 dppl show notes.safetensors --results evaluation.json
 dppl verify notes.safetensors --ledger ledger.db notes
 dppl show notes.safetensors --for dpo --purpose "Suggest codes of diagnoses for new notes." --by "Ward 7" \
-  --ledger ledger.db --results evaluation.json --out dpo.html
+  --ledger ledger.db notes --results evaluation.json --out dpo.html
 
 echo "== 7. Serve it, and ask for three notes"
 dppl serve notes.safetensors --port "$port" 2> serve.log &

@@ -160,6 +160,10 @@ class _Command(_BareHelp, TyperCommand):
         for one in self.params:
             if not one.multiple and given.count(one.opts[0]) > 1:
                 raise ParameterError(f"{one.opts[0]} is typed more than once; leave all but one out.")
+            # The parser would take the next option for a value.
+            for place in [place for place, text in enumerate(args) if one.nargs == 2 and text == one.opts[0]]:
+                if any(value.startswith("--") for value in args[place + 1 : place + 3]) or len(args) < place + 3:
+                    raise ParameterError(f"{one.opts[0]} takes two values: {one.metavar}.")
         return super().parse_args(ctx, args)
 
 

@@ -240,7 +240,7 @@ def test_parts_are_charged_side_by_side(task, wards, cli):
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--ledger", "{file}"], 2, "requires 2 arguments"),
+        (["--ledger", "{file}"], 2, "--ledger takes two values: FILE DATASET[/PART]."),
         (
             ["--ledger", "{file}", "ward"],
             2,

@@ -62,6 +62,12 @@ def test_an_option_that_is_typed_twice_is_refused(again, cli, error_line):
     assert (result.exit_code, error_line(result)) == (2, f"{again} is typed more than once; leave all but one out.")
 
 
+@pytest.mark.parametrize("after", [["--mu", "1"], []])
+def test_an_option_of_two_values_does_not_take_the_next_option_for_one(after, cli, error_line):
+    result = cli("fit", "t.npz", "--out", "m", "--ledger", "ledger.db", *after, as_typed=True)
+    assert (result.exit_code, error_line(result)) == (2, "--ledger takes two values: FILE DATASET[/PART].")
+
+
 @pytest.mark.parametrize(
     ("arguments", "suggested"),
     [
