@@ -61,9 +61,10 @@ class Finetune(NoiseBudget, Training):
         "NAME=VALUE",
         "A parameter of the training, as in Python (docs/finetune.md); may be repeated. train: of head (a new last "
         "layer), norm (scale and shift of normalisation layers) and conv (the largest weights of the convolutions; "
-        "sparsity is their share), by default all. sampling_rate: probability that a record takes part in a step, by "
-        "default 0.1 with --epsilon and --delta, and 1 with --mu or a ledger. epochs, by default 200; clip; "
-        "learning_rate; head_learning_rate; block. unknown_labels and random_state are as of `dppl fit`.",
+        "sparsity is their share), by default all; auto: head and norm, or head alone if classes have too few records "
+        "for the budget. sampling_rate: probability that a record takes part in a step, by default 0.1 with --epsilon "
+        "and --delta, and 1 with --mu or a ledger. epochs, by default 200; clip; learning_rate; head_learning_rate; "
+        "block. unknown_labels and random_state are as of `dppl fit`.",
         (),
     )
 
@@ -72,6 +73,8 @@ class Finetune(NoiseBudget, Training):
         from dppl.encoders.load import is_code
         from dppl.finetune import Recipe, SparseFinetuner, workflow
         from dppl.finetune.networks import load_network
+        from dppl.finetune.sparse import usual_rate
+        from dppl.planning import parts_to_train
 
         folder, report = self.check_outputs()
         budget, classes, account = self.budget(), self.class_list(), self.account()
@@ -83,6 +86,11 @@ class Finetune(NoiseBudget, Training):
         # The batch size is public and divides the sum of gradients: a count of the records would need a budget.
         batch = _BATCH if self.batch_size is None else self.batch_size
         options["recipe"] = Recipe(batch_size=batch, **{name: options.pop(name) for name in moves & options.keys()})
+        if options.get("train") == "auto":
+            rate = options.get("sampling_rate") or usual_rate(budget, account.get("ledger"))
+            options["train"] = parts_to_train(budget, len(classes), batch / rate)
+            if options["train"] == ("head",):
+                note("For so few records and this budget `dppl train` with the same network is expected to be better.")
         # One part is typed without a comma.
         if isinstance(options.get("train"), str):
             options["train"] = (options["train"],)

@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 _RATE = 0.1  # 5,000 of 50,000 records, in section 5.8
 
 
+def usual_rate(budget: Budget, ledger: Ledger | None) -> float:
+    """Return the sampling rate where none is given: 1 for a budget or a ledger that cannot account for samples."""
+    return _RATE if isinstance(budget, ApproxDP) and ledger is None else 1.0
+
+
 @parameters
 class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that trains weights of a public network.
@@ -341,9 +346,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
     def _training(self, shape: tuple[int, ...], *, integral: bool = False, ledger: Ledger | None = None) -> Training:
         """Settle the training of a network with a new head on records of this shape, from public values alone."""
         budget = checked_budget(self.budget)
-        # A budget or a ledger that cannot account for samples asks for the full batch.
-        usual = _RATE if isinstance(budget, ApproxDP) and ledger is None else 1.0
-        rate = usual if self.sampling_rate is None else self.sampling_rate
+        rate = usual_rate(budget, ledger) if self.sampling_rate is None else self.sampling_rate
         check_values(self)
         classes = reading.public_classes(self.classes)
         module, selection = self._selected(len(classes))

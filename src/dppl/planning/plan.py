@@ -28,6 +28,8 @@ Describe: TypeAlias = Literal["none", "names"]
 FEATURES = {"minilm": 384, "all-MiniLM-L6-v2": 384} | {name: preset.dimension for name, preset in PRESETS.items()}
 # Shares of what could be learnt of a class without noise.
 FOUND, FOUND_IN_PART = 0.5, 0.2
+# Records of a class times mu from which training weights of a network of images gained (docs/finetune.md).
+WORTH_TRAINING = 100
 _ROWS = 6
 _MOST_RECORDS = 10**12
 GUESSES = (
@@ -90,6 +92,9 @@ class BudgetPlan:
     # Of several institutions: with all records in one place, and at one of them, of even size, alone.
     one_place: Gain | None
     alone: Gain | None
+    # What `dppl finetune` with train=auto trains of a network of images, the head alone where its features are better;
+    # None for a pure budget, which its noise cannot spend.
+    train: tuple[str, ...] | None
     cost: Mapping[str, float] = field(hash=False)  # of a ledger: mu and rho, and epsilon of a pure budget
 
     def to_dict(self) -> dict[str, Any]:
@@ -120,6 +125,7 @@ class BudgetPlan:
             f"Method: {self.method}, {why}.",
             *([] if self.otherwise is None else [self.otherwise.sentence(start)]),
             *self._of_holders(),
+            *([] if self.train is None else [self._of_weights()]),
             f"Ledger: one fit costs {cost}; four such fits need an account of {name} = {four}.",
             GUESSES,
         ]
@@ -137,6 +143,14 @@ class BudgetPlan:
             self.alone.sentence("One institution alone, of even size"),
             "Merged models mostly lie between alone and together; by the method mean they are as good as together.",
         ]
+
+    def _of_weights(self) -> str:
+        strength = self.n_records / self.n_classes * self.budget.gaussian_allowance().mu
+        advice = "keep its features" if self.train == ("head",) else "compare it with its features on public images"
+        return (
+            f"Images: training weights of the network (docs/finetune.md) gained from {WORTH_TRAINING} records of a "
+            f"class times mu, on one data set. Here it is {strength:.0f}: {advice}."
+        )
 
     def _smallest_class(self) -> str:
         one = self.classes[0]
@@ -295,8 +309,32 @@ def plan_budget(
         n_holders=int(n_holders),
         one_place=whole.gain(sizes) if n_holders > 1 else None,
         alone=whole.gain(sizes / n_holders) if n_holders > 1 else None,
+        train=None if isinstance(budget, PureDP) else parts_to_train(budget, n_classes, n_records),
         cost={**pure, "mu": total_mu(costs), "rho": total_rho(costs)},
     )
+
+
+def parts_to_train(budget: Budget, n_classes: int, n_records: float) -> tuple[str, ...]:
+    """Return the parts of a network of images that are worth training, by what docs/finetune.md measured.
+
+    They are its head and normalisation layers, or the head alone, which `SoftmaxPrototypes` on features replaces.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP
+        What the training may spend.
+    n_classes : int
+        Number of classes.
+    n_records : float
+        A guess of the number of records.
+
+    Notes
+    -----
+    **Privacy.** Unit: none. Relation: none. Released: nothing. Sensitivity: none, as no private record is read. Public
+    inputs: all. Not covered: a number that was counted in private records; guess it.
+    """
+    strength = n_records / n_classes * budget.gaussian_allowance().mu
+    return ("head", "norm") if strength >= WORTH_TRAINING else ("head",)
 
 
 def class_sizes(n_classes: int, n_records: int, smallest: int) -> Float:

@@ -512,6 +512,16 @@ def test_nobody_is_told_of_progress_where_nobody_watches(photos, cli):
     assert os.path.exists("m.safetensors")
 
 
+def test_auto_trains_what_public_numbers_are_enough_for(photos, cli):
+    auto = ["--options", "train=auto", "--options", "epochs=1"]
+    many = run(cli, *FINETUNE, *auto, "--mu", "20")  # 24 records of 3 classes are 160 records of a class times mu
+    assert many.stdout.startswith("SparseFinetuner: 3 classes, trained head, norm. ")
+    assert "expected to be better" not in many.stderr
+    few = run(cli, *FINETUNE, *auto, "--mu", "2", "--force")
+    assert few.stdout.startswith("SparseFinetuner: 3 classes, trained head. ")
+    assert "`dppl train` with the same network is expected to be better" in few.stderr
+
+
 def test_a_network_of_timm_is_found_by_the_name_in_the_model(torch, photos, cli, error_line):
     timm = pytest.importorskip("timm")
     whole = timm.create_model("vit_tiny_patch16_224", img_size=32, pretrained=False, num_classes=9)
