@@ -795,7 +795,7 @@ def test_a_leak_of_an_evaluation_is_noticed(folders, evaluated, monkeypatch):
 
 def test_a_refused_evaluation_shows_nothing_of_the_records(folders, evaluated):
     pair = folders(neighbours("good"))
-    for options, code in ((["--mu", "3"], 3), (["wards/other", "--y", "animal"], 4)):
+    for options, code in ((["--mu", "3"], 3), (["--ledger", "ledger.db", "wards/other", "--y", "animal"], 4)):
         first, second = evaluated(pair, "private/train.npz", options)
         assert first == second
         assert (first.exit_code, first.stdout) == (code, "")
