@@ -12,3 +12,4 @@ from .moments import FeatureCovariance as FeatureCovariance
 from .moments import LeastSquares as LeastSquares
 from .moments import Newton as Newton
 from .projected import ProjectedPrototypes as ProjectedPrototypes
+from .shares import SharedNoise as SharedNoise
