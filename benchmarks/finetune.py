@@ -35,9 +35,9 @@ from torch import nn
 
 from dppl import ApproxDP, GaussianDP, SoftmaxPrototypes
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble
-from dppl.estimators import descent
 from dppl.finetune import Recipe, SparseFinetuner, select_weights
 from dppl.finetune.gradients import NetworkGradients
+from dppl.kernel.mechanisms import gaussian
 from dppl.lab import FilmEnsemble
 from dppl.lab.streams import class_incremental, shuffled
 
@@ -159,7 +159,7 @@ def cell(task):
         return model.score(features[test], y[test]), model.prototypes_.size, time.perf_counter() - start
     model = estimator(variant, epsilon, seed)
     if np.isinf(epsilon):  # no noise; clipping stays
-        with patch.object(descent, "sampled_gaussian_multiplier", return_value=1e-6):
+        with patch.object(gaussian, "sampled_gaussian_multiplier", return_value=1e-6):
             model.fit(x[train], y[train])
     else:
         model.fit(x[train], y[train])
