@@ -353,6 +353,16 @@ def person_squares(steps: Any, rows: Any, starts: Any, sizes: Any) -> Any:
     return out
 
 
+@compiled(types.int32[:, ::1](_STEPS, _array(_Float, 1)))
+def shortened(steps: Any, shares: Any) -> Any:
+    """Return each column times its share, cut off towards zero."""
+    out = np.empty(steps.shape, np.int32)
+    for c in range(len(steps)):
+        for i in range(steps.shape[1]):
+            out[c, i] = np.int32(np.float64(steps[c, i]) * shares[i])
+    return out
+
+
 @njit(error_model="numpy")
 def _add_rows(values: Any, size: Any) -> None:
     """Add rows of `_PANEL` numbers pairwise into the first, in the order of `residuals`."""

@@ -109,6 +109,7 @@ class Persons:
         sizes, ends = self.sizes[pieces], self.ends[pieces] - first
         lengths = np.diff(ends, prepend=0)
         weights = WEIGHT_STEPS // sizes
+        steps = steps.astype(np.int32, order="C", copy=False) if kernels else steps
         for chosen, squares in _squares(steps, rows, ends, lengths, sizes, kernels):
             joint, own = squares[0], squares[1]
             room = lattice.scale * (1 - _CAUTION) * (RESOLUTION - sizes[chosen] * math.sqrt(len(steps)))
@@ -117,7 +118,8 @@ class Persons:
             share[joint == 0] = 1
             weights[chosen] = np.maximum(weights[chosen], (WEIGHT_STEPS * np.minimum(share, 1)).astype(np.int64))
         # Products below 2⁵³ are exact, and the division is by a power of two.
-        return np.trunc(steps * np.repeat(weights / WEIGHT_STEPS, lengths))
+        shares = np.repeat(weights / WEIGHT_STEPS, lengths)
+        return kernels.shortened(steps, shares) if kernels else np.trunc(steps * shares)
 
 
 def _squares(

@@ -82,6 +82,21 @@ def test_persons_add_up_in_any_order_and_blocks(kernels, monkeypatch):
     assert not added(rows, none, numbers, W).any()
 
 
+def test_label_sets_of_a_person_are_clipped_together_on_both_ways(kernels, monkeypatch):
+    rng = np.random.default_rng(0)
+    rows, codes = person("near", 60, rng)
+    sets, numbers, W = rng.random((60, CLASSES)) < 0.5, np.arange(60) // 20, rng.normal(size=(CLASSES, DIM))
+    persons = Persons.of(codes >= 0, numbers)
+
+    def total():
+        return SoftmaxGradient(LATTICE).sum([rows], codes, W, clip=0.5, persons=persons, label_sets=sets)
+
+    found = total()
+    assert square(found) <= 9 * SoftmaxGradient(LATTICE).squared_sensitivity
+    monkeypatch.setattr(residuals, "compiled_kernels", lambda numbers: None)
+    assert (found == total()).all()
+
+
 @pytest.mark.parametrize("n", [2, 9, joint.PAIRED, joint.PAIRED + 1, 3000])
 def test_norms_are_exact(n, kernels):
     """Of the longest residuals and rows of 4,096 coordinates, whose squares take more than 64 bits."""
