@@ -219,7 +219,7 @@ def drawn(results, file):
 
     panels = sorted({(result["data"], -result["share"], result["persons"]) for result in results})
     names = {"records": "record (a weaker promise)", "person": "person, groups=", "k = 1": "person, one class"}
-    names |= {"k = 2": "person, two classes"}
+    names |= {"k = 2": "person, two classes", "in advance": "person, weighted in advance"}
     figure, axes = pyplot.subplots(
         1, len(panels), figsize=(2.5 * len(panels) + 2, 3), sharey=True, layout="constrained"
     )
