@@ -141,7 +141,7 @@ class HeldRecords:
         yield from ((place, value) for place, item in enumerate(items) for value in function(self, item))
 
     def of_persons(self, numbers: Codes, n_classes: int, max_classes: int | None, *, whole: bool) -> HeldRecords:
-        """Return the records as those of numbered persons: all of them, or one row a class."""
+        """Return the records of numbered persons: all of them, or one row a class."""
         if whole:
             entered = WholePersons.of(self.codes, numbers, n_classes, max_classes)
             return replace(self, codes=entered.codes, persons=entered)
