@@ -11,7 +11,7 @@ import pytest
 from dppl.serve import open_model
 from system.serve.conftest import TOKEN, png, served
 
-EXAMPLES = 60
+EXAMPLES = 30
 # What a body may be, a schema cannot say whole: widths differ between models, and few bytes are an image.
 EXCLUDED = "positive_data_acceptance"
 
