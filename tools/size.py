@@ -16,7 +16,7 @@ BUDGET = {
     "export": 677,
     "federation": 1569,
     "finetune": 1955,
-    "io": 3770,
+    "io": 3769,
     "kernel": 7671,
     "lab": 4532,
     "planning": 519,

@@ -102,11 +102,11 @@ def request(*first: str, panel: str | None = None) -> Callable[[type[_Type]], ty
 
 def _command(kind: Any) -> Callable[..., None]:
     """Return the function that typer makes a command of: its parameters are the fields of `kind`, which it runs."""
-    # A field is in the panel of the class that declares it; the command's own come before inherited ones.
+    # A command's own fields come before inherited ones; each is in the panel of the class that it comes from.
     panels: dict[str, str] = {}
     for owner in kind.__mro__[:-1]:
         for name in inspect.get_annotations(owner):
-            panels.setdefault(name, owner._panel)
+            panels[name] = owner._panel
     by_name, hints = {one.name: one for one in fields(kind)}, get_type_hints(kind)
     parameters: list[inspect.Parameter] = []
     typed: dict[str, str] = {}

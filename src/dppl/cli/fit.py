@@ -57,7 +57,7 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
         "Embeddings: .npy, .npz, .parquet, a folder of .parquet shards, or a URL of one; or a .toml file of "
         "institutions that answer by themselves (docs/federation.md).",
     )
-    read: list[str] = reading("labels", "separator", raw=False)
+    read: list[str] = reading("labels", "separator", raw=False, what="TABLE")
     public: Path | None = option("TABLE", "Public embeddings by the same encoder.", None)
     examples: Path | None = option(
         "TABLE", "softmax: public labelled embeddings to start from, never chosen by looking at private records.", None

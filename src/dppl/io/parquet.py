@@ -189,6 +189,19 @@ def keyed_files(path: Path) -> list[KeyedFile]:
     return files
 
 
+def schemas_of(files: Sequence[KeyedFile], where: object) -> list[pa.Schema]:
+    """Return the schemas of files, which must be equal but for metadata, with the keys of their folders as columns."""
+    schemas = []
+    for place, keys in files:
+        with open_parquet(place) as file:
+            # All keys are texts: the name of one folder must not decide what another is.
+            texts = [pa.field(key, pa.string()) for key in keys]
+            schemas.append(pa.schema([*file.schema_arrow, *texts], file.schema_arrow.metadata))
+    if any(not other.equals(schemas[0]) for other in schemas):
+        raise InputError(f"{where}: all files must have the same columns and types; they differ.")
+    return schemas
+
+
 def with_keys(batch: pa.RecordBatch, keys: Mapping[str, bytes]) -> pa.RecordBatch:
     """Return a batch with the keys of its file as columns of texts, null where Hive writes that a key has no value."""
     for key, value in keys.items():
@@ -205,13 +218,7 @@ class ParquetRecords(Source):
         self._files = keyed_files(path)
         if not self._files:
             raise InputError(f"{path} must hold .parquet files; got none.")
-        schemas = []
-        for place, keys in self._files:
-            with open_parquet(place) as file:
-                # All keys are texts: the name of one folder must not decide what another is.
-                texts = [pa.field(key, pa.string()) for key in keys]
-                schemas.append(pa.schema([*file.schema_arrow, *texts]))
-        schema = schemas[0]
+        schema, *_ = schemas_of(self._files, path)
         self.columns = resolve_columns(columns, schema.names, path, CONTENTS)
         # The schema decides what the records are, and no record.
         x = check_column(schema, path, str(self.columns.x), "texts, or bytes of images", _is_content, "x")
@@ -223,8 +230,6 @@ class ParquetRecords(Source):
         if self.columns.person is not None:
             person = check_column(schema, path, self.columns.person, ID_KINDS, id_type, "person")
             self.person_type = id_type(person)
-        if any(other != schema for other in schemas):
-            raise InputError(f"{path}: all files must have the same columns and types; they differ.")
         self.parameters = {"kind": "parquet", **asdict(self.columns)}
 
     def __iter__(self) -> Iterator[Record]:

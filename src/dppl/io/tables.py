@@ -39,6 +39,7 @@ from dppl.io.parquet import (
     is_partitioned,
     keyed_files,
     open_parquet,
+    schemas_of,
 )
 from dppl.kernel.persons import texts_apart
 
@@ -274,13 +275,7 @@ def files_of_one_form(path: Path) -> tuple[list[KeyedFile], pa.Schema]:
     """Return the Parquet files of a table or of raw records, and their schema with the metadata that they share."""
     place = open_place(path)
     files: list[KeyedFile] = keyed_files(path) if is_partitioned(path) else [(one, {}) for one in table_files(place)]
-    schemas = []
-    for file, keys in files:
-        with open_parquet(file) as one:
-            texts = [pa.field(key, pa.string()) for key in keys]
-            schemas.append(pa.schema([*one.schema_arrow, *texts], one.schema_arrow.metadata))
-    if any(not other.equals(schemas[0]) for other in schemas):
-        raise InputError(f"{place}: all files must have the same columns and types; they differ.")
+    schemas = schemas_of(files, place)
     shared = _shared(place, [metadata_of(one) for one in schemas])
     shared.pop("pandas", None)  # it says how many rows there are
     return files, schemas[0].with_metadata(shared)

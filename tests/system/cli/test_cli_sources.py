@@ -100,6 +100,14 @@ def test_data_may_be_a_database(folder, cli, error_line, monkeypatch):
     monkeypatch.setenv("MAILS", url)
     for database in (url, "env:MAILS"):
         assert SECRET not in cli(*check, database, "--read", "sql=select 1 order by 1").stderr
+    unlabelled = (
+        "train",
+        f"sqlite:///{folder / 'mails.db'}",
+        "--read",
+        "sql=select text from mails order by 1",
+        *TRAIN,
+    )
+    assert error_line(cli(*unlabelled, "--out", "m.safetensors")).startswith("the query has no labels")
     assert cli(*check, "mails.csv").exit_code == 0
 
 
