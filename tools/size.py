@@ -18,7 +18,7 @@ BUDGET = {
     "finetune": 1955,
     "io": 3769,
     "kernel": 7671,
-    "lab": 4532,
+    "lab": 4545,
     "planning": 519,
     "prototypes": 1301,
     "serve": 925,

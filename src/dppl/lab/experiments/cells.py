@@ -48,6 +48,8 @@ def check_cells(cells: Iterable[Cell], datasets: _Specs) -> None:
         dataset.split(cell.examples, cell.seed)
         if cell.stream is not None:
             cell.stream.check(dataset)
+        if dataset.groups is not None and (cell.trials or cell.stream is not None):
+            raise ParameterError(f"data set {cell.dataset!r} has ids of persons: neither tune nor stream takes them.")
         try:
             model = _start(cell, dataset, cell.noise_seed)
             if ALL_METHODS[cell.method].private:
@@ -103,13 +105,14 @@ def _head(cell: Cell, status: str) -> dict[str, Any]:
 def _measure(cell: Cell, dataset: Dataset) -> Result:
     method, budget = ALL_METHODS[cell.method], cell.make_budget()
     rows, examples = dataset.split(cell.examples, cell.seed)
-    X, y = _records(cell, dataset, rows)
+    X, y, persons = _records(cell, dataset, rows)
+    persons = persons if method.private else {}
     # Rows that serve as examples are public, so no private record is among them.
     given = PublicData(dataset.public(cell.pool, cell.seed), *examples)
     parameters, searched, seconds = dict(cell.parameters), None, dict[str, float]()
 
-    def fit(settings: Mapping[str, Any], X: Any, y: Any, seed: int) -> Any:
-        return method.build(budget, dataset.classes, seed, settings, given).fit(X, y)
+    def fit(settings: Mapping[str, Any], X: Any, y: Any, seed: int, **persons: Any) -> Any:
+        return method.build(budget, dataset.classes, seed, settings, given).fit(X, y, **persons)
 
     if cell.trials:
         # The search looks at private records and pays nothing for it; `covered` says so in the result.
@@ -117,7 +120,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
             searched = tune(cell, method, fit, X, y, dataset.classes)
         parameters |= searched["best"]
     with _timed(seconds, "fit"):
-        model = fit(parameters, X, y, cell.noise_seed)
+        model = fit(parameters, X, y, cell.noise_seed, **persons)
     with _timed(seconds, "predict"):
         predicted = model.predict(np.asarray(dataset.X_test))
     measured, error = _result(cell, dataset, model, y, predicted, seconds), None
@@ -132,7 +135,7 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     """Learn task after task, and test the model after each on the test rows of all tasks so far, without naming one."""
     assert cell.stream is not None
     cell.stream.check(dataset)
-    X, y = _records(cell, dataset, np.arange(len(dataset.y)))
+    X, y, _ = _records(cell, dataset, np.arange(len(dataset.y)))
     X_test = np.asarray(dataset.X_test)
     tasks, tests = cell.stream.tasks(dataset, y, cell.seed), cell.stream.test_tasks(dataset, cell.seed)
     model = _start(cell, dataset, cell.noise_seed)
@@ -198,12 +201,13 @@ def _correlates(model: Any) -> bool:
     return getattr(model, "noise", "independent") != "independent"
 
 
-def _records(cell: Cell, dataset: Dataset, rows: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Return the private records of a cell, drawn from these rows."""
+def _records(cell: Cell, dataset: Dataset, rows: NDArray[np.int64]) -> tuple[Array, Array, dict[str, Array]]:
+    """Return the private records of a cell, drawn from these rows, and whose they are."""
     if cell.ir != NATURAL:
         choose = long_tailed if cell.classes is None else cell.classes.long_tailed
         rows = rows[choose(dataset.y[rows], float(cell.ir), cell.seed)]
-    return dataset.X[rows], dataset.y[rows]
+    persons = {} if dataset.groups is None else {"groups": dataset.groups[rows]}
+    return dataset.X[rows], dataset.y[rows], persons
 
 
 def _result(

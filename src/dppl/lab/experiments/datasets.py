@@ -19,6 +19,8 @@ PARTS = ("train_x", "train_y", "test_x", "test_y")
 WHOLE = ("x", "y")
 _TEST_SHARE = 0.2
 NAMES = "names"
+# The file of the ids of persons, of the training rows.
+GROUPS = "groups"
 SAMPLE = "sample"
 # How pydantic reads what a configuration gives as a dataclass.
 _CLOSED = {"extra": "forbid"}
@@ -164,6 +166,7 @@ class Dataset:
     names: Array | None = None  # shape (n_classes, d); row c says what class c is called
     # numbers of classes of the data sets that this one joins, whose rows stand one after another
     n_classes_of_parts: tuple[int, ...] = ()
+    groups: Array | None = None  # shape (n,); the ids of persons of the rows of X, where a file holds them
 
     def split(self, examples: Examples | None, seed: int) -> tuple[NDArray[np.int64], tuple[Array, ...]]:
         """Return the places of the training rows that are private, and the examples and their classes."""
@@ -231,11 +234,17 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
         return Dataset(sample.X, sample.y, sample.X_test, sample.y_test, sample.classes, pools)
     spec.check()
     parts = {name: _array(path) for name, path in spec.files.items()}
-    # A random fifth of a data set in one piece is its test set, always the same.
+    groups = parts.pop(GROUPS, None)
+    if groups is not None:
+        _check_labels(spec, GROUPS, groups, parts["x" if "x" in parts else "train_x"])
+    # A random fifth of a data set in one piece is its test set, always the same; a fifth of its persons.
     if set(WHOLE) <= set(parts):
         x, y = (parts.pop(name) for name in WHOLE)
-        test = random_rows(len(x), int(_TEST_SHARE * len(x)), seed=0)
-        train = np.setdiff1d(np.arange(len(x)), test)
+        units = np.arange(len(x)) if groups is None else np.unique(groups, return_inverse=True)[1]
+        n_units = int(units.max(initial=-1)) + 1
+        tested = np.isin(units, random_rows(n_units, int(_TEST_SHARE * n_units), seed=0))
+        test, train = np.flatnonzero(tested), np.flatnonzero(~tested)
+        groups = None if groups is None else groups[train]
         _check_labels(spec, "y", y, x)
         parts |= {"train_x": x[train], "train_y": y[train], "test_x": x[test], "test_y": y[test]}
     names = parts.pop(NAMES, None)
@@ -258,7 +267,7 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
             f"classes; got shape {names.shape}."
         )
     lines = {name: _lines(path) for name, path in spec.lines.items()}
-    return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools, lines, names)
+    return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools, lines, names, groups=groups)
 
 
 def _check_labels(spec: DatasetSpec, name: str, labels: Array, rows: Array) -> None:

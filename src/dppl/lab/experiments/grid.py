@@ -15,7 +15,7 @@ from dppl.estimators.registry import BY_NAME
 from dppl.kernel.privacy import ZCDP
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, Cell
-from dppl.lab.experiments.datasets import NAMES, PARTS, SAMPLE, WHOLE, DatasetSpec, Examples, Merged, Pool
+from dppl.lab.experiments.datasets import GROUPS, NAMES, PARTS, SAMPLE, WHOLE, DatasetSpec, Examples, Merged, Pool
 from dppl.lab.experiments.methods import ALL_METHODS, METHODS, STREAM_METHODS
 from dppl.lab.streams import APART, DATA_SETS, KINDS, RECIPES, Stream
 
@@ -112,7 +112,7 @@ class _Dataset(_Strict):
 
     @model_validator(mode="after")
     def _check(self) -> _Dataset:
-        known = (*(WHOLE if self.whole else PARTS), NAMES)
+        known = (*(WHOLE if self.whole else PARTS), NAMES, GROUPS)
         _refuse({f"files has an unknown key {part!r}": part not in known for part in self.files})
         return self
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dppl import MeanPrototypes
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.lab import long_tailed
 from dppl.lab.experiments import cells as cells_module
 from dppl.lab.experiments.cells import check_cells, run_cell
-from dppl.lab.experiments.datasets import Examples, Pool, load_dataset, random_rows
+from dppl.lab.experiments.datasets import DatasetSpec, Examples, Pool, load_dataset, random_rows
 from dppl.lab.experiments.methods import METHODS, Method
 from dppl.lab.experiments.names import paper_epsilon
 
@@ -308,3 +309,31 @@ def test_a_damaged_file_is_an_error(experiment, data):
     (data / "blobs" / "train_x.npy").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"train_x\.npy must be a readable \.npy file"):
         load_dataset(replace(spec))
+
+
+def test_the_number_of_classes_of_a_person_is_an_axis(run, data, monkeypatch):
+    """Private fits get the ids of their records."""
+    seen, whole = [], MeanPrototypes.fit
+    monkeypatch.setattr(MeanPrototypes, "fit", lambda *given, **more: seen.append(more) or whole(*given, **more))
+    ids = np.arange(len(np.load(data / "blobs" / "train_y.npy"))) // 3
+    np.save(data / "blobs" / "ids.npy", ids)
+    datasets = [{"name": "blobs", "encoder": "none", "files": {"groups": "ids.npy"}}]
+    methods = [{"method": "mean", "max_classes_per_person": [1, 2]}, "ncm"]
+    one, two, alone = run(methods=methods, datasets=datasets, ir=[10])
+    assert [cell["status"] for cell in (one, two, alone)] == ["done"] * 3
+    rows = long_tailed(np.load(data / "blobs" / "train_y.npy"), 10, 0)
+    assert len(seen) == 2
+    assert all((more["groups"] == ids[rows]).all() for more in seen)
+    assert one["metrics"] != two["metrics"]
+
+
+def test_a_fifth_of_the_persons_is_the_test_set_of_a_data_set_in_one_piece(tmp_path):
+    ids = np.repeat(np.arange(20), 4)
+    for name, array in {"x": np.arange(160.0).reshape(80, 2), "y": np.arange(80) % 2, "ids": ids}.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    files = {part: tmp_path / f"{name}.npy" for part, name in (("x", "x"), ("y", "y"), ("groups", "ids"))}
+    found = load_dataset(DatasetSpec("visits", "none", files))
+    tested = ids[(np.asarray(found.X_test)[:, 0] / 2).astype(int)]
+    assert len(np.unique(tested)) == 4
+    assert not set(tested) & set(found.groups)
+    assert (found.groups == ids[(np.asarray(found.X)[:, 0] / 2).astype(int)]).all()
