@@ -12,9 +12,8 @@ from dppl.errors import InputError
 from dppl.estimators.parameters import ClosedUnit, Count, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.queries import NumberOfRecords, SoftmaxGradients
 from dppl.kernel.reading import Codes
-from dppl.prototypes._softmax import SIZE_PERCENT, ExampleClassifier, measured_size
+from dppl.prototypes._softmax import ExampleClassifier, measured_size
 from dppl.prototypes.probe import GradientClassifier
 
 # Examples that are fitted must not take the clipping norm to zero, where only rounding would be left of residuals.
@@ -79,13 +78,7 @@ class AdaMix(GradientClassifier):
                 "AdaMix starts from public examples of the classes; give public=PublicData(examples=..., "
                 "example_classes=...)."
             )
-        if self.budget.is_zero:
-            return {}
-        gradients = SoftmaxGradients(setting.lattice, setting.n_classes)
-        return {
-            "gradients": Measurement(gradients, 100 - SIZE_PERCENT, self.steps),
-            "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
-        }
+        return {} if self.budget.is_zero else super().measurements(setting)
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Start from the classifier of the examples, and add their gradients to the projected ones in every step."""

@@ -44,6 +44,14 @@ class GradientClassifier(Classifier):
     # With the default step, the noise of all steps moves a logit by this standard deviation.
     _NOISE_OF_LOGIT: ClassVar[float] = 1.5
 
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare a gradient for each step, and the number of records."""
+        gradients = SoftmaxGradients(setting.lattice, setting.n_classes)
+        return {
+            "gradients": Measurement(gradients, 100 - SIZE_PERCENT, self.steps),
+            "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
+        }
+
     def _step_size(self, n_records: float, noise_std: float) -> float:
         """Return the step along the mean gradient, from parameters and released values.
 
@@ -110,13 +118,10 @@ class LinearProbe(GradientClassifier):
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare a gradient for each step and, unless a public number takes its place, the number of records."""
+        if self.batch_size is None:
+            return super().measurements(setting)
         gradients = SoftmaxGradients(setting.lattice, setting.n_classes, sampling_rate=self.sampling_rate)
-        if self.batch_size is not None:
-            return {"gradients": Measurement(gradients, times=self.steps)}
-        return {
-            "gradients": Measurement(gradients, 100 - SIZE_PERCENT, self.steps),
-            "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
-        }
+        return {"gradients": Measurement(gradients, times=self.steps)}
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Take steps along gradients."""
