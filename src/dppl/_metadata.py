@@ -1,7 +1,5 @@
 """What a table of embeddings says of itself: its encoder, the lattice of its rows, and what its columns were called."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Packages that come with an extra of dppl, imported where they are used and not before."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

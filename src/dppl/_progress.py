@@ -4,8 +4,6 @@ Units of work are public, such as steps of a descent; but the time that is left 
 records. So a terminal or a notebook shows it, and forgets it when the work ends; a pipe, a log or a file never does.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

@@ -4,8 +4,6 @@ They are safetensors files. The checksum finds damage. It is no signature, and f
 compute it again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """What the owner of private records sees of them before a fit, and nobody else: no guarantee protects it."""
 
-from __future__ import annotations
-
 import hashlib
 import unicodedata
 from collections import Counter

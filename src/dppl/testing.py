@@ -1,7 +1,5 @@
 """Check a new method: that it learns from noisy answers alone, and that these cost what is stated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What encoders there are, and whether this machine can load them; nothing is imported or downloaded to find out."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec

@@ -5,8 +5,6 @@ the tokens that a whole batch sends to an expert, so company decides the shape o
 batch. One whose rotary embedding adapts to the length of what it has seen remembers other records, and is refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import warnings

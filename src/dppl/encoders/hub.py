@@ -1,7 +1,5 @@
 """Files of models on this machine: a local folder, or the cache of the Hugging Face hub. Nothing is downloaded."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

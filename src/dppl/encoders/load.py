@@ -1,7 +1,5 @@
 """From a URI to an encoder."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Collection, Mapping

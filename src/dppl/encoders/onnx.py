@@ -21,8 +21,6 @@ A model with a fixed number of rows is run with that. Scales that a quantised mo
 rows; such a model is refused unless ``batch_rows=1``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from hashlib import sha256

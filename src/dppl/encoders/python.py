@@ -8,8 +8,6 @@ As an encoder the network is without its last linear layer: an embedding is what
 has no linear layer is taken whole.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 from contextlib import suppress

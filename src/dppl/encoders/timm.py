@@ -8,8 +8,6 @@ Options ``size``, ``crop_pct``, ``crop_mode``, ``interpolation``, ``mean`` and `
 NAME; ``size`` also builds a model with a fixed input for that size.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ row has at least one padding token matters: libraries omit the attention mask, a
 that no row of a batch has any. Rows at the limit itself have none, and a separate shape.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

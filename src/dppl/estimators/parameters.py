@@ -1,7 +1,5 @@
 """Parameters of estimators: fields of their classes, documented once; and the groups that some of them form."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The plan of a fit: all that is settled before a private record is read."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a released model can do: classify rows, report on itself and be saved. None of it costs anything."""
 
-from __future__ import annotations
-
 import os
 from abc import abstractmethod
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What an evaluation says: estimates with intervals, each as data that is checked when it is read, and as text."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, fields
 from statistics import NormalDist

@@ -5,8 +5,6 @@ function returns an estimate, a lower and an upper end, which cover sampling and
 says that the number is lost in noise.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 

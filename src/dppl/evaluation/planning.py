@@ -4,8 +4,6 @@ A plan is the intervals of an evaluation whose noisy tables are as expected: it 
 and an evaluation agree by construction. Class sizes fall in equal ratios, as in `plan_budget`.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args

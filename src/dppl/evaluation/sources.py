@@ -1,7 +1,5 @@
 """Raw images and texts as the records of an evaluation: a window is embedded, predicted and forgotten."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A model as a `torch.nn.Module`."""
 
-from __future__ import annotations
-
 import io
 import json
 from functools import cache

@@ -1,7 +1,5 @@
 """What the prototype classifiers share."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ Rows are in units of unit-norm features and along the public axes, the eigenvect
 were chosen on embeddings of three public data sets, over budgets of mu from 0.05 to 64.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """DPPL-Mean: each class becomes a noisy sum or mean of its embeddings."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from typing import Literal, TypeAlias
 

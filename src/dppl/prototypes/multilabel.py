@@ -1,7 +1,5 @@
 """Multi-label prototypes: noisy gradients of the logistic losses of all labels together, and a threshold a label."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

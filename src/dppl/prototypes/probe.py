@@ -1,7 +1,5 @@
 """DP-SGD on a linear layer, with exact full-batch gradients or Poisson samples."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import field
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """DPPL-Public: each class is represented by public rows that the exponential mechanism selects."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from typing import Any, Literal
 

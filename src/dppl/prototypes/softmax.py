@@ -1,7 +1,5 @@
 """Softmax prototypes: sixteen noisy gradients of the softmax loss on centred features, and intercepts for balance."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The model card: what a released model guarantees, as Markdown with YAML front matter, as model hubs expect it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a statement says of a model: a JSON-ready dictionary in the form of docs/report.schema.json."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The public images or texts that a model selected, looked up in their pool and made small for a page."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Jinja templates and their filters, with foreign text escaped: a page is one file without scripts or network."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Guarantees and accounts in words: in a paragraph, as a table, and in full. Numbers are rounded to the weaker side."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

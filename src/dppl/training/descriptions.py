@@ -1,7 +1,5 @@
 """Public examples of the classes that are texts or images: what the classes are called, descriptions, or pictures."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re

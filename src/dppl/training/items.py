@@ -1,7 +1,5 @@
 """Raw images and texts that are in memory, as a source of records; and their embeddings, one row an item."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
