@@ -6,24 +6,24 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1675,
+    ".": 1663,
     "audit": 663,
     "cli": 3382,
     "continual": 1034,
-    "encoders": 2058,
-    "estimators": 2161,
-    "evaluation": 2312,
-    "export": 677,
+    "encoders": 2040,
+    "estimators": 2153,
+    "evaluation": 2304,
+    "export": 675,
     "federation": 1569,
     "finetune": 1955,
     "io": 3769,
     "kernel": 7671,
-    "lab": 4545,
+    "lab": 4538,
     "planning": 519,
-    "prototypes": 1301,
+    "prototypes": 1292,
     "serve": 925,
-    "statement": 1440,
-    "training": 854,
+    "statement": 1430,
+    "training": 850,
 }
 
 
