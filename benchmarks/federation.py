@@ -1,7 +1,7 @@
 """Several institutions against all records in one place, one of them alone, and merged models; time and memory of many.
 
     python benchmarks/federation.py accuracy FOLDER ...   # with train_x.npy, train_y.npy, test_x.npy, test_y.npy
-    python benchmarks/federation.py many [--holders 20] [--records 50000] [--features 384] [--classes 77]
+    python benchmarks/federation.py many [--holders 20] [--records 50000] [--processes 2] ...   # on made-up records
 
 Splits are public and made from labels, which research data allow. Noise is seeded, each institution's its own.
 """
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -87,42 +88,55 @@ def accuracy(folders):
 
 
 class Processes:
-    """Institutions in a process each, as on their own machines, which answer at the same time."""
+    """Institutions in several processes, which answer at the same time."""
 
-    def __init__(self, names, opened):
-        self.names, self._pipes = tuple(names), {}
-        for place, name in enumerate(names):
-            self._pipes[name], far = multiprocessing.Pipe()
-            multiprocessing.get_context("fork").Process(target=self._serve, args=(far, opened, name, place)).start()
+    def __init__(self, names, opened, n):
+        self.names, self._pipes = tuple(names), []
+        for start in range(n):
+            near, far = multiprocessing.Pipe()
+            mine = self.names[start::n]
+            multiprocessing.get_context("fork").Process(target=self._serve, args=(far, opened, mine)).start()
             far.close()
+            self._pipes.append((near, mine))
 
     @staticmethod
-    def _serve(pipe, opened, name, place):
-        with opened(name, place) as holder:
-            while content := pipe.recv_bytes():
-                pipe.send_bytes(holder(content))
+    def _serve(pipe, opened, names):
+        holders = {name: opened(name) for name in names}
+        while name := pipe.recv():
+            pipe.send_bytes(holders[name](pipe.recv_bytes()))
 
     def exchange(self, messages):
-        """Send all, and then wait for all."""
-        for name, content in messages.items():
-            self._pipes[name].send_bytes(content)
-        return {name: self._pipes[name].recv_bytes() for name in messages}
+        """Ask in each process one institution after the other."""
+
+        def ask(pipe, names):
+            came = {}
+            for name in names:
+                if name in messages:
+                    pipe.send(name)
+                    pipe.send_bytes(messages[name])
+                    came[name] = pipe.recv_bytes()
+            return came
+
+        with ThreadPoolExecutor(len(self._pipes)) as pool:
+            return {
+                name: reply for came in pool.map(lambda one: ask(*one), self._pipes) for name, reply in came.items()
+            }
 
     def close(self):
         """Stop them."""
-        for pipe in self._pipes.values():
-            pipe.send_bytes(b"")
+        for pipe, _ in self._pipes:
+            pipe.send("")
         for process in multiprocessing.active_children():
             process.join()
 
 
-def many(n_holders, n_records, n_features, n_classes):
-    """Time one fit on many institutions, each in a process, and print the largest memory of one."""
+def many(n_holders, n_records, n_features, n_classes, n_processes):
+    """Time one fit on many institutions in a few processes, and print the largest memory of one."""
     means = np.random.default_rng(0).normal(size=(n_classes, n_features)).astype(np.float32)
     classes = np.arange(n_classes)
 
-    def opened(name, place):
-        rng = np.random.default_rng(1 + place)
+    def opened(name):
+        rng = np.random.default_rng(int(name[1:]))
         y = rng.integers(n_classes, size=n_records)
         X = np.empty((n_records, n_features), np.float16)
         for start in range(0, n_records, 4096):  # wide numbers of all rows are in nobody's memory
@@ -131,7 +145,7 @@ def many(n_holders, n_records, n_features, n_classes):
         return federation(Path(folder), {name: (X, y)}, classes, None)[name]
 
     with tempfile.TemporaryDirectory() as folder:
-        way = Processes([f"h{place}" for place in range(n_holders)], opened)
+        way = Processes([f"h{place}" for place in range(n_holders)], opened, n_processes)
         fit = Federation(way)  # waits until all have made their records
         started = time.perf_counter()
         SoftmaxPrototypes(GaussianDP(1), classes, unknown_labels="ignore").fit(fit)
@@ -139,9 +153,9 @@ def many(n_holders, n_records, n_features, n_classes):
         way.close()
     each, own = (resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF))
     work = sum(one.ru_utime + one.ru_stime for one in (each, own))
-    print(f"{n_holders} institutions of {n_records} records, {n_features} features, {n_classes} classes: ", end="")
-    print(f"{seconds:.0f} s, {work:.0f} s of processor with making the records", end="")
-    print(f"; {each.ru_maxrss / 2**20:.2f} GiB the largest institution, {own.ru_maxrss / 2**20:.2f} the coordinator")
+    print(f"{n_holders} institutions of {n_records} records, {n_features} features, {n_classes} classes", end="")
+    print(f" in {n_processes} processes: {seconds:.0f} s, {work:.0f} s of processor with making the records", end="")
+    print(f"; {each.ru_maxrss / 2**20:.2f} GiB the largest process, {own.ru_maxrss / 2**20:.2f} the coordinator")
 
 
 def main():
@@ -149,14 +163,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("accuracy", "many"))
     parser.add_argument("folders", nargs="*", type=Path)
-    for name, number in (("holders", 20), ("records", 50_000), ("features", 384), ("classes", 77)):
+    for name, number in (("holders", 20), ("records", 50_000), ("features", 384), ("classes", 77), ("processes", 2)):
         parser.add_argument(f"--{name}", type=int, default=number)
     given = parser.parse_args()
     warnings.simplefilter("ignore", WeakBudgetWarning)
     if given.what == "accuracy":
         accuracy(given.folders)
     else:
-        many(given.holders, given.records, given.features, given.classes)
+        many(given.holders, given.records, given.features, given.classes, given.processes)
     return 0
 
 
