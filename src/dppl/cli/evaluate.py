@@ -61,28 +61,28 @@ class _Tested:
 class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
     r"""Measure how good a model is on labelled records.
 
-    With a budget, the numbers may be released, such as 0.82 (0.80 to
-    0.84): the interval covers chance and noise, and holds with 90 %. What the
-    budget is too small to say is "cannot tell". Everything printed is paid for,
-    once: keep it with --out FILE. Evaluate on records that the model was not
-    trained on (`dppl split`); with a ledger, on the other part.
+    With a budget, the numbers may be released, such as 0.82 (0.80 to 0.84): the
+    interval covers chance and noise, and holds with 90 %. What the budget is too
+    small to say is "cannot tell". Everything printed is paid for, once: keep it
+    with --out FILE. Evaluate on records that were held out (`dppl split`).
 
-    Without a budget the numbers are exact, and for the owner of the records only:
-    no guarantee covers them, so do not publish them. Balanced accuracy is the mean
+    Without a budget the numbers are exact, for the owner of the records only: no
+    guarantee covers them, so do not publish them. Balanced accuracy is the mean
     of the class accuracies, and minority accuracy the mean of the smallest 25 %.
     Records that cannot be used are counted, and enter no figure.
 
     --max-error E also chooses from which confidence on the model should answer,
-    for `dppl predict --min-confidence`, so that at most a share E of its answers is
-    wrong: with 90 % confidence, for records like these. Fix E before you look. By
-    private records only with a budget, a share of which counts answers by confidence;
-    without one, only by records that are public.
+    for `dppl predict --min-confidence`, so that at most a share E of its answers
+    is wrong: with 90 % confidence, for such records. Fix E before you look. By
+    private records only with a budget, a share of which counts answers by
+    confidence; without one, only by records that are public.
 
-    MODEL may also be a class list (.txt), if DATA has the labels that another model
-    predicted, as texts in the column "predicted" or --x; with --read separator several.
+    MODEL may also be a class list (.txt), if DATA has the labels of another
+    model, as texts in the column "predicted" or --x.
 
-    Of several labels a record, all numbers are by label: F1, precision and recall,
-    and how often all labels are right. They are separated as the model says, or --read.
+    Of several labels a record, all numbers are by label: F1, precision and
+    recall, and how often all labels are right. They are separated as the model
+    says, or --read.
 
     For example:
 

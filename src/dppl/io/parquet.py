@@ -190,7 +190,7 @@ def keyed_files(path: Path) -> list[KeyedFile]:
 
 
 def schemas_of(files: Sequence[KeyedFile], where: object) -> list[pa.Schema]:
-    """Return the schemas of files, which must be equal but for metadata, with the keys of their folders as columns."""
+    """Return the schemas of files, equal except for metadata, with the keys of their folders as columns."""
     schemas = []
     for place, keys in files:
         with open_parquet(place) as file:
