@@ -6,6 +6,7 @@ follow from the slope and from what it was given (`backward`), and the slope is 
 activations and trained coordinates, and not with the number of weights.
 """
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,9 +26,11 @@ from dppl.errors import InputError, ParameterError
 from dppl.finetune.backward import add_gradients, freeze_normalisation, watching
 from dppl.finetune.selection import Selection, set_weights, sizes_of
 from dppl.kernel import reading
+from dppl.kernel.lattice.joint import Persons
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
 from dppl.kernel.measure import Calibrated, Measure
 from dppl.kernel.mechanisms import Randomness, RoundedGaussian, SampledGaussian
+from dppl.kernel.persons import WholePersons, ids_of_fit, person_codes
 from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import ADD_REMOVE, OwnAnswer, shaped
 from dppl.kernel.reading import Codes, UnknownLabels
@@ -75,11 +78,16 @@ class NetworkGradients(OwnAnswer):
 
     With `sampling_rate` below 1 each ask sums over a new Poisson sample: a record is in it by 32 separate fair coins.
 
+    **Persons.** The rows of a person add up to an integer vector S, in float64 without rounding. The person adds
+    trunc(S·w) with w ≤ R/‖S‖: no coordinate grows, and a vector for which Σ ≤ R² does not come out true becomes zero, as
+    above. Below that limit m equal rows count as one (`dppl.kernel.lattice.joint`). Coins are tossed for persons.
+
     `clip` is the longest gradient that keeps its length; `shape` is a record's, `integral` says that records
     hold whole numbers. The module is copied.
     """
 
     needs_rows = True
+    whole_persons = True
     squared_norm = Fraction(RADIUS) ** 2
 
     def __init__(
@@ -139,7 +147,10 @@ class NetworkGradients(OwnAnswer):
         assert isinstance(records, HeldRecords)  # needs_rows says so
         taken = None
         if isinstance(mechanism, SampledGaussian):
-            taken, mechanism = mechanism.sample(len(records.codes), source), mechanism.each
+            whose = records.persons
+            n_units = len(records.codes) if whose is None else int(whose.numbers.max(initial=-1)) + 1
+            taken, mechanism = mechanism.sample(n_units, source), mechanism.each
+            taken = taken if whose is None else taken[whose.numbers]
         exact = self.exact(records, weights=weights, step=step, taken=taken)
         released: NDArray[np.int64] = mechanism.release(exact, source)
         return released
@@ -152,25 +163,52 @@ class NetworkGradients(OwnAnswer):
         set_weights(self.module, self.selection, shaped("weights", weights, self.size).astype(np.float32))
         inputs: Any = records.rows
         included = records.codes >= 0
-        places = np.flatnonzero(included if taken is None else included & taken)
+        included = included if taken is None else included & taken
+        if records.persons is not None:
+            return self._sum_of_persons(records, included, step)
+        places = np.flatnonzero(included)
         total = np.zeros(self.size, np.int64)
         for start in range(0, len(places), self._block):
             part = places[start : start + self._block]
             total += self.block_sum(inputs[part], records.codes[part], step)
         return total
 
+    def _sum_of_persons(self, records: HeldRecords, included: NDArray[np.bool_], step: int | None) -> NDArray[np.int64]:
+        """Return the sum over persons of what all of their records add, clipped as one record is."""
+        assert records.persons is not None
+        inputs: Any = records.rows
+        numbers = records.persons.numbers
+        order = Persons.of(included, numbers).order
+        last = np.diff(numbers[order], append=-1) != 0
+        total, joint, own = np.zeros(self.size, np.int64), np.zeros(self.size), 0.0
+        for start in range(0, len(order), self._block):
+            part = order[start : start + self._block]
+            rows = self._block_rows(inputs[part], records.codes[part], step)
+            for row, ends in zip(rows[: len(part)], last[start:].tolist(), strict=False):
+                row = row.double().cpu().numpy()
+                joint += row  # integers below 2⁵³
+                own += float(row @ row)
+                if ends:
+                    total += _shortened(joint, own)
+                    joint, own = np.zeros(self.size), 0.0
+        return total
+
     def block_sum(self, inputs: NDArray[Any], codes: NDArray[Any], step: int | None = None) -> NDArray[np.int64]:
         """Return the sum of the integer rows of at most a block of records."""
+        rows, n = self._block_rows(inputs, codes, step), len(inputs)
+        # Sums of fewer than 2³¹ integers below 2²² are exact in float64.
+        sums = [columns[:n].double().sum(0) for columns in _column_chunks(rows)]
+        return np.concatenate([part.cpu().numpy() for part in sums]).astype(np.int64)
+
+    def _block_rows(self, inputs: NDArray[Any], codes: NDArray[Any], step: int | None) -> Any:
+        """Return the integer rows of a block, of which those of at most so many records hold anything."""
         torch, n = self._torch, len(inputs)
         # A block of fixed shape: places without a record stay zero, and their rows are not summed.
         x = torch.zeros((self._block, *inputs.shape[1:]), dtype=self._dtype)
         y = torch.zeros(self._block, dtype=torch.int64)
         x[:n] = torch.as_tensor(inputs).to(self._dtype)
         y[:n] = torch.as_tensor(codes)
-        rows = self.integers(x.to(self._device), y.to(self._device), step)
-        # Sums of fewer than 2³¹ integers below 2²² are exact in float64.
-        sums = [columns[:n].double().sum(0) for columns in _column_chunks(rows)]
-        return np.concatenate([part.cpu().numpy() for part in sums]).astype(np.int64)
+        return self.integers(x.to(self._device), y.to(self._device), step)
 
     def integers(self, x: Any, y: Any, step: int | None = None) -> Any:
         """Return the integer row of each record, shape (block, size), as float32, which holds integers up to 2²⁴."""
@@ -306,8 +344,10 @@ class PrivateRecords:
         classes: NDArray[Any],
         unknown_labels: UnknownLabels | Literal["strict"],
         recode: Callable[[Codes], Codes] | None = None,
+        groups: Any = None,
     ) -> None:
         self.inputs = as_inputs(X)
+        self.ids = ids_of_fit(groups, self.inputs, None)
         self.labels = reading.as_labels(y, self.inputs)
         # Of one record; both are public.
         self.shape, self.integral = self.inputs.shape[1:], self.inputs.dtype.kind in "iu"
@@ -319,7 +359,9 @@ class PrivateRecords:
         codes = reading.class_codes(self.labels, self._classes, unknown)
         if self._recode is not None:  # each code by itself, so one record changes no other
             codes = self._recode(codes)
-        return Measure(measurements, HeldRecords(self.inputs, codes), random_state, dict.fromkeys(measurements, used))
+        persons = None if self.ids is None else WholePersons(codes, person_codes(self.ids))
+        records = HeldRecords(self.inputs, codes, persons)
+        return Measure(measurements, records, random_state, dict.fromkeys(measurements, used))
 
     def refuse_unusable(self) -> None:
         """Stop a strict fit at a number that is not finite or a label that is not in the list."""
@@ -362,6 +404,15 @@ def _generators() -> tuple[Any, ...]:
     """Return the states of the global generators of Python and NumPy, which a draw changes; vmap refuses torch's."""
     state: Any = np.random.get_state()  # noqa: NPY002
     return random.getstate(), state[1].tobytes(), state[2:]
+
+
+def _shortened(joint: NDArray[np.float64], own: float) -> NDArray[np.int64]:
+    """Return what a person adds, from the sum of their rows and the sum of the squares of these."""
+    squared = float(joint @ joint)
+    share = min(1.0, own / squared, RADIUS * (1 - 1e-9) / math.sqrt(squared)) if squared else 1.0
+    added = np.trunc(joint * share)
+    # As of a single record: exact below 2⁵³, and not below what is longer.
+    return added.astype(np.int64) if np.square(added).sum() <= float(RADIUS) ** 2 else np.zeros(len(added), np.int64)
 
 
 def _column_chunks(rows: Any) -> Any:

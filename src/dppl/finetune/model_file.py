@@ -18,6 +18,7 @@ from dppl.errors import ModelFileError
 from dppl.finetune.selection import weights_of
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict
+from dppl.kernel.privacy.guarantee import PERSON
 from dppl.kernel.reading import public_classes
 
 if TYPE_CHECKING:
@@ -87,7 +88,11 @@ def planned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee]:
     budget = budget_from_dict(fields["guarantee"]["budget"])
     noise = noise_within(budget, n_steps(recipe["epochs"], rate), rate)
     release = noise.describe(statistic_of(len(tensors["values"]), recipe["views"]))
-    return fields, guarantee_of(budget, [release], row_independent=recipe["block"] == 1)
+    guarantee = guarantee_of(budget, [release], row_independent=recipe["block"] == 1)
+    from dppl.estimators.plan import of_persons  # here, because only a check needs it
+
+    whole = fields["guarantee"]["unit"] == PERSON
+    return fields, of_persons(guarantee, whole=True) if whole else guarantee
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from dppl._optional import optional
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.estimators.base import forget
 from dppl.estimators.parameters import Probability, check_values, parameters
+from dppl.estimators.plan import of_persons
 from dppl.estimators.released import Reported
 from dppl.finetune import model_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs, logits_of
@@ -170,6 +171,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
         X: Any,
         y: Any,
         *,
+        groups: Any = None,
         ledger: Ledger | None = None,
         partition: str | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -183,6 +185,9 @@ class SparseFinetuner(Reported, NetworkClassifier):
             Private records, as the module takes them.
         y : array-like of shape (n_records,)
             Private labels.
+        groups : array-like of shape (n_records,), default=None
+            Private ids of persons, as of `SoftmaxPrototypes.fit`. What all records of a person add to a gradient is
+            clipped as what one record adds, and samples are of persons; the guarantee is for a person then.
         ledger : Ledger, default=None
             Account of the data set. It cannot be charged with `sampling_rate` below 1.
         partition : str, default=None
@@ -207,13 +212,19 @@ class SparseFinetuner(Reported, NetworkClassifier):
         """
         forget(self)
         classes = reading.public_classes(self.classes)
-        records = PrivateRecords(X, y, classes, self.unknown_labels)
+        records = PrivateRecords(X, y, classes, self.unknown_labels, groups=groups)
         training = self._training(records.shape, integral=records.integral, ledger=ledger)
+        if groups is not None:
+            training.guarantee = of_persons(training.guarantee, whole=True)
         records.refuse_unusable()
         self.module_, self.guarantee_ = training.run(
             records,
             name=type(self).__name__,
-            meaning={"classes": classes.tolist(), "unknown_labels": self.unknown_labels},
+            meaning={
+                "classes": classes.tolist(),
+                "unknown_labels": self.unknown_labels,
+                **({} if groups is None else {"protects": training.guarantee.unit}),
+            },
             ledger=ledger,
             partition=partition,
             checkpoint=checkpoint,
