@@ -15,7 +15,7 @@ BUDGET = {
     "evaluation": 2304,
     "export": 675,
     "federation": 1569,
-    "finetune": 1955,
+    "finetune": 2026,
     "io": 3769,
     "kernel": 7671,
     "lab": 4538,

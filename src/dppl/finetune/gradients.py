@@ -30,7 +30,7 @@ from dppl.kernel.lattice.joint import Persons
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
 from dppl.kernel.measure import Calibrated, Measure
 from dppl.kernel.mechanisms import Randomness, RoundedGaussian, SampledGaussian
-from dppl.kernel.persons import WholePersons, ids_of_fit, person_codes
+from dppl.kernel.persons import ids_of_fit, person_codes
 from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import ADD_REMOVE, OwnAnswer, shaped
 from dppl.kernel.reading import Codes, UnknownLabels
@@ -79,8 +79,8 @@ class NetworkGradients(OwnAnswer):
     With `sampling_rate` below 1 each ask sums over a new Poisson sample: a record is in it by 32 separate fair coins.
 
     **Persons.** The rows of a person add up to an integer vector S, in float64 without rounding. The person adds
-    trunc(S·w) with w ≤ R/‖S‖: no coordinate grows, and a vector for which Σ ≤ R² does not come out true becomes zero, as
-    above. Below that limit m equal rows count as one (`dppl.kernel.lattice.joint`). Coins are tossed for persons.
+    trunc(S·w) with w ≤ R/‖S‖, and zero if that is not at most R long, by the check above. Below that limit m equal rows
+    count as one (`dppl.kernel.lattice.joint`). Coins are tossed for persons.
 
     `clip` is the longest gradient that keeps its length; `shape` is a record's, `integral` says that records
     hold whole numbers. The module is copied.
@@ -201,7 +201,7 @@ class NetworkGradients(OwnAnswer):
         return np.concatenate([part.cpu().numpy() for part in sums]).astype(np.int64)
 
     def _block_rows(self, inputs: NDArray[Any], codes: NDArray[Any], step: int | None) -> Any:
-        """Return the integer rows of a block, of which those of at most so many records hold anything."""
+        """Return the integer rows of a block; beyond its records they hold nothing of use."""
         torch, n = self._torch, len(inputs)
         # A block of fixed shape: places without a record stay zero, and their rows are not summed.
         x = torch.zeros((self._block, *inputs.shape[1:]), dtype=self._dtype)
@@ -359,8 +359,9 @@ class PrivateRecords:
         codes = reading.class_codes(self.labels, self._classes, unknown)
         if self._recode is not None:  # each code by itself, so one record changes no other
             codes = self._recode(codes)
-        persons = None if self.ids is None else WholePersons(codes, person_codes(self.ids))
-        records = HeldRecords(self.inputs, codes, persons)
+        records = HeldRecords(self.inputs, codes)
+        if self.ids is not None:
+            records = records.of_persons(person_codes(self.ids), len(self._classes), None, whole=True)
         return Measure(measurements, records, random_state, dict.fromkeys(measurements, used))
 
     def refuse_unusable(self) -> None:

@@ -223,7 +223,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
             meaning={
                 "classes": classes.tolist(),
                 "unknown_labels": self.unknown_labels,
-                **({} if groups is None else {"protects": training.guarantee.unit}),
+                "unit of the guarantee": training.guarantee.unit,
             },
             ledger=ledger,
             partition=partition,

@@ -1,0 +1,79 @@
+"""What all records of a person add to the training of a network."""
+
+import numpy as np
+import pytest
+
+from dppl import ApproxDP, GaussianDP
+from dppl.errors import ParameterError
+from dppl.finetune import Recipe, SparseFinetuner, select_weights
+from dppl.finetune import gradients as module_of_gradients
+from dppl.finetune.gradients import RADIUS, NetworkGradients
+from dppl.kernel.persons import WholePersons
+from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.records import HeldRecords
+from dppl.statement.verification import verify
+
+
+@pytest.fixture
+def gradients(net):
+    selection = select_weights(net, sparsity=0.5)
+    return NetworkGradients(net, selection, clip=0.5, shape=(1, 6, 6), block=1)
+
+
+def total(gradients, X, y, numbers=None, taken=None):
+    persons = None if numbers is None else WholePersons(y, numbers)
+    rng = np.random.default_rng(1)
+    return gradients.exact(HeldRecords(X, y, persons), weights=0.3 * rng.normal(size=gradients.size), taken=taken)
+
+
+def square(values):
+    return sum(int(value) ** 2 for value in values)
+
+
+@pytest.mark.parametrize("n", [1, 2, 17, 300])
+def test_a_person_moves_the_sum_no_further_than_a_record(n, gradients, images):
+    X, y = images
+    rng = np.random.default_rng(n)
+    furthest = 0
+    for rows, codes in ((np.repeat(X[:1], n, 0), np.repeat(y[:1], n)), (X[rng.integers(0, 40, n)], y[:1].repeat(n))):
+        more = np.concatenate([X[:5], rows]), np.append(y[:5], codes), np.append([0, 0, 1, 2, 2], np.full(n, 3))
+        far = square(total(gradients, *more) - total(gradients, X[:5], y[:5], np.array([0, 0, 1, 2, 2])))
+        assert far <= RADIUS**2
+        furthest = max(furthest, far)
+    assert furthest >= 0.5 * RADIUS**2
+
+
+def test_persons_add_up_in_any_order_and_persons_of_one_record_are_records(gradients, images):
+    X, y = images
+    numbers = np.random.default_rng(0).integers(0, 9, 40)
+    whole = total(gradients, X, y, numbers)
+    assert (
+        whole == sum(total(gradients, X[own], y[own], numbers[own]) for own in numbers == np.arange(9)[:, None])
+    ).all()
+    order = np.random.default_rng(1).permutation(40)
+    assert (whole == total(gradients, X[order], y[order], numbers[order])).all()
+    assert (total(gradients, X, y, np.arange(40)) == total(gradients, X, y)).all()
+    few = numbers < 4
+    assert (total(gradients, X, y, numbers, taken=few) == total(gradients, X[few], y[few], numbers[few])).all()
+
+
+def test_a_person_who_is_not_shortened_is_noticed(gradients, images, monkeypatch):
+    monkeypatch.setattr(module_of_gradients, "_shortened", lambda joint, own: joint.astype(np.int64))
+    with pytest.raises(AssertionError):
+        test_a_person_moves_the_sum_no_further_than_a_record(17, gradients, images)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_a_fit_promises_persons_and_goes_on_for_persons_alone(rate, net, images, tmp_path):
+    X, y = images
+    ids = np.arange(40) // 4
+    budget = GaussianDP(1.0) if rate == 1 else ApproxDP(1.0, 1e-5)
+    model = SparseFinetuner(
+        net, budget, [0, 1, 2], train=("head",), sampling_rate=rate, recipe=Recipe(epochs=2, block=1)
+    )
+    model.fit(X, y, groups=ids, checkpoint=tmp_path / "run")
+    assert model.guarantee_.unit == PERSON
+    model.save(tmp_path / "model.safetensors")
+    assert verify(tmp_path / "model.safetensors").holds
+    with pytest.raises(ParameterError, match="another unit of the guarantee"):
+        model.fit(X, y, checkpoint=tmp_path / "run")
