@@ -96,12 +96,13 @@ class Embed(X, Y, Persons, BeforeCharge):
             raise ParameterError(f"must not lie in SOURCE, which is read; {out} does.", parameter="out")
         options = parse_pairs(self.options, "options", _OPTIONS)
         precision = options.pop("precision", "auto")
+        options["unusable"] = "stop" if self.unusable == "stop" else "skip"
         # The source is opened before the encoder is loaded, which takes seconds.
         records = self.open_source()
         self.check_first(lambda: (records, None))
         encoder = load_encoder(self.encoder, precision)
         with resumable(out), progress("embedding", records.count) as advance:
-            done = io.embed(records, encoder, out, progress=advance, strict=self.unusable == "stop", **options)
+            done = io.embed(records, encoder, out, progress=advance, **options)
         typer.echo(f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"))
         if records.label_type is None:
             typer.echo(f"The table has no labels, which dppl predict does not need; for a fit {labels_hint(records)}.")

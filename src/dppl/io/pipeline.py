@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -59,7 +59,7 @@ def embed(
     *,
     rows: Rows = "float16",
     workers: int | None = None,
-    strict: bool = False,
+    unusable: Literal["skip", "stop"] = "skip",
     shard_rows: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Embedded:
@@ -80,8 +80,8 @@ def embed(
         int8 means rows of the plain lattice, a quarter of the size of float32.
     workers : int, default=None
         Threads that read, decode and prepare; None takes one a core, at most 8.
-    strict : bool, default=False
-        Whether a record that cannot be used stops the work.
+    unusable : {"skip", "stop"}, default="skip"
+        What a record that cannot be used does: it is skipped, or stops the work.
     shard_rows : int, default=None
         Records of the source that one shard stands for; None takes 512 of images and 4096 of others.
     progress : callable, default=None
@@ -97,7 +97,7 @@ def embed(
         If a parameter breaks its rule, the encoder is of another modality than the source, or `out` holds something
         else or was begun with other parameters.
     InputError
-        If the source cannot be read or has changed since the work was interrupted, or with `strict`.
+        If the source cannot be read or has changed since the work was interrupted, or a record stops the work.
 
     Notes
     -----
@@ -107,6 +107,7 @@ def embed(
     alone. No message tells a record or a number of them.
     """
     _validate.one_of(ROWS, rows=rows)
+    _validate.one_of(("skip", "stop"), unusable=unusable)
     shard_rows = _SHARD_ROWS.get(source.modality, _OTHER_SHARD_ROWS) if shard_rows is None else shard_rows
     _validate.positive_integer(shard_rows=shard_rows)
     _check(source, encoder, workers)
@@ -125,7 +126,7 @@ def embed(
             report(shard.records)
         if table.finished and next(records, None) is not None:
             raise SourceChanged(table.folder)
-        if strict and any(shard.left_out for shard in table.done):
+        if unusable == "stop" and any(shard.left_out for shard in table.done):
             table.refuse([])
         if table.finished:
             return Embedded(table.folder, table.report, False)
@@ -134,7 +135,7 @@ def embed(
             before, window = records.count, Window()
             for part in _windows(islice(records, shard_rows), encoder, rows, workers, report):
                 window.extend(part)
-                if strict and window.skipped:
+                if unusable == "stop" and window.skipped:
                     table.refuse(window.skipped)
             taken = records.count - before
             # A source without records still has one shard, which holds the schema.

@@ -186,7 +186,7 @@ class ShardedTable:
         if not self.finished:
             self._add_to_report(*(one._asdict() for one in skipped))
         raise InputError(
-            f"wants every record of the source, but one cannot be used; see {self.report}.", parameter="strict"
+            f"is stop, but a record of the source cannot be used; see {self.report}.", parameter="unusable"
         )
 
     def finish(self) -> None:

@@ -181,9 +181,9 @@ def embed_all(
 ) -> Embedded:
     """Embed the private records; a strict run stops by the message of `check_records`."""
     try:
-        return embed(source, encoder, folder, rows=ROWS, progress=progress, strict=strict)
+        return embed(source, encoder, folder, rows=ROWS, progress=progress, unusable="stop" if strict else "skip")
     except InputError as error:
-        if error.parameter != "strict":
+        if error.parameter != "unusable":
             raise
         raise InputError(NOT_ALL_USABLE, parameter="strict") from None
 

@@ -95,7 +95,7 @@ def test_strict_stops_before_the_encoder_is_loaded_or_by_its_report(photos, cli,
     result = cli("embed", photos, "--encoder", "pixels", "--out", tmp_path / "t", "--unusable", "stop")
     assert result.exit_code == 4
     assert error_line(result) == (
-        f"--unusable stop wants every record of the source, but one cannot be used; see {tmp_path / 't.report.jsonl'}."
+        f"--unusable is stop, but a record of the source cannot be used; see {tmp_path / 't.report.jsonl'}."
     )
 
 

@@ -95,22 +95,22 @@ def test_fifty_damaged_files_of_ten_kinds_cost_no_other(mixed, run, images):
 
 def test_strict_stops_at_the_first_and_lists_it(mixed, run, images, tmp_path):
     folder, damaged = mixed
-    with pytest.raises(InputError, match=r"^strict .* see .*table\.report\.jsonl") as error:
-        run(folder, images, strict=True)
+    with pytest.raises(InputError, match=r"^unusable .* see .*table\.report\.jsonl") as error:
+        run(folder, images, unusable="stop")
     first = min(damaged)
     assert first not in str(error.value)
     assert first in (tmp_path / "table.report.jsonl").read_text()
     for name in damaged:
         (folder / name).unlink()
     # Mended, the same command goes on.
-    assert run(folder, images, strict=True).totals == {"records": 60, "embedded": 60, "left_out": {}}
+    assert run(folder, images, unusable="stop").totals == {"records": 60, "embedded": 60, "left_out": {}}
 
 
 def test_strict_refuses_a_table_from_which_records_were_left_out_before(mixed, run, images):
     folder, _ = mixed
     run(folder, images)
-    with pytest.raises(InputError, match=r"^strict "):
-        run(folder, images, strict=True)
+    with pytest.raises(InputError, match=r"^unusable "):
+        run(folder, images, unusable="stop")
 
 
 @pytest.fixture
