@@ -16,8 +16,6 @@ from dppl.kernel.lattice import usable_rows
 from dppl.kernel.persons import are_missing, checked_ids, classes_of_persons, person_codes
 from dppl.kernel.reading import SeveralLabels, class_codes
 
-__all__ = ["report_on_source", "report_on_table"]
-
 _BLOCK_ROWS = 4096
 _SEPARATORS = (";", ",", "|", "/")  # that files have between several labels
 # What dppl.io puts in the place of a missing label.

@@ -19,17 +19,6 @@ from dppl.io import EmbeddingTable, PartedTable, Source
 from dppl.io.pipeline import embed_windows
 from dppl.io.shards import Window
 
-__all__ = [
-    "SEPARATOR",
-    "SUFFIXES",
-    "Predictions",
-    "Predictor",
-    "load_predictor",
-    "predict_source",
-    "predict_table",
-    "windows",
-]
-
 SUFFIXES = (".csv", ".parquet")
 SEPARATOR = ";"  # of labels, where a model names none
 _ROWS = 8192

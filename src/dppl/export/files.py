@@ -12,8 +12,6 @@ from dppl.errors import ParameterError
 from dppl.estimators.model_file import describe
 from dppl.statement import model_card
 
-__all__ = ["FILES", "TARGETS", "Target", "save", "to_hub"]
-
 Target: TypeAlias = Literal["onnx", "torch", "hf"]
 TARGETS: tuple[Target, ...] = get_args(Target)
 FILES = ("model.safetensors", "config.json", "README.md")  # of a folder for a hub

@@ -24,8 +24,6 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.export.scorer import Scorer, fitted, scorer_of, statement
 
-__all__ = ["encoder_to_bytes", "to_bytes", "to_onnx"]
-
 # Of the graphs that start from rows, and the least to which an encoder's graph is raised: sums take axes as inputs.
 _OPSET, _LEAST_OPSET, _IR = 17, 13, 8
 _PREFIX = "dppl/"

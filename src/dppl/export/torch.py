@@ -9,8 +9,6 @@ from dppl._optional import optional
 from dppl._types import Float
 from dppl.export.scorer import Scorer, fitted, scorer_of, statement
 
-__all__ = ["STATEMENT", "to_bytes", "to_torch"]
-
 # The entry of a .pt2 file that holds what is said of the model.
 STATEMENT = "dppl.json"
 

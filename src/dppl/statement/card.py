@@ -14,8 +14,6 @@ from dppl.kernel.privacy.budgets import USUAL_DELTA
 from dppl.statement import words
 from dppl.statement.data import content, is_private, of_model, task_of, uri_of
 
-__all__ = ["model_card"]
-
 _MOST_CLASSES = 50
 # Hub names of encoders that dppl calls otherwise; what "hf:" and "st:" load is called there as here.
 _HUB_NAMES = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"} | {

@@ -32,8 +32,6 @@ from dppl.statement.pictures import gallery_of, selected_items
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
 
-__all__ = ["Report", "make_report"]
-
 _Path: TypeAlias = str | os.PathLike[str]
 
 
