@@ -6,14 +6,14 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1663,
+    ".": 1650,
     "audit": 663,
     "cli": 3383,
     "continual": 1034,
     "encoders": 2040,
     "estimators": 2153,
     "evaluation": 2304,
-    "export": 675,
+    "export": 669,
     "federation": 1569,
     "finetune": 2026,
     "io": 3770,
@@ -22,7 +22,7 @@ BUDGET = {
     "planning": 519,
     "prototypes": 1292,
     "serve": 925,
-    "statement": 1430,
+    "statement": 1426,
     "training": 850,
 }
 

@@ -62,9 +62,9 @@ def recorded_calls(monkeypatch):
     calls = []
     original = SoftmaxGradient.sum
 
-    def spy(self, blocks, codes, weights, offsets, *, clip, of_records, label_sets):
+    def spy(self, blocks, codes, weights, offsets, *, clip, **others):
         calls.append((weights, clip))
-        return original(self, blocks, codes, weights, offsets, clip=clip)
+        return original(self, blocks, codes, weights, offsets, clip=clip, **others)
 
     monkeypatch.setattr(SoftmaxGradient, "sum", spy)
     return calls
