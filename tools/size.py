@@ -14,7 +14,7 @@ BUDGET = {
     "estimators": 2153,
     "evaluation": 2304,
     "export": 669,
-    "federation": 1569,
+    "federation": 1585,
     "finetune": 2026,
     "io": 3770,
     "kernel": 7671,

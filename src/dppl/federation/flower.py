@@ -128,6 +128,7 @@ def _answered_one(client: Any, node: Any, answer: Callable[[bytes], bytes]) -> b
     came = client.PullMessages(fleet.PullMessagesRequest(node=node))
     if not came.messages_list:
         return False
+    # A message arrives bare, with the names of its parts, which are hashes of their contents, and these are fetched.
     asked = serde.message_from_proto(came.messages_list[0])
     run, name = asked.metadata.run_id, asked.metadata.message_id
     names = [one.object_id for one in objects.iterate_object_tree(came.message_object_trees[0])]
@@ -135,9 +136,10 @@ def _answered_one(client: Any, node: Any, answer: Callable[[bytes], bytes]) -> b
     contents = moved.pull_objects(names, pull_object_fn=pull)
     calls.make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, run)(name)
     whole = moved.inflate_object_from_contents(name, contents)
-    whole.metadata.__dict__["_message_id"] = name
+    whole.metadata.__dict__["_message_id"] = name  # a reply names the message that it answers
     record = whole.content.get(_RECORD, {}) if whole.has_content() else {}
     reply = _wrapped(answer(bytes(record.get(_CONTENT, b""))), reply_to=whole)
+    # The reply travels in the same way, and only parts that the SuperLink does not have yet.
     with objects.no_object_id_recompute():
         reply.metadata.__dict__["_message_id"] = reply.object_id
         parts, tree = objects.get_all_nested_objects(reply), objects.get_object_tree(reply)
@@ -231,6 +233,7 @@ class Superlink:
             *where, interceptors=[version, signed]
         )
         try:
+            # A SuperLink gives messages to runs alone, and a run must have a program.
             wrapped = serde.fab_to_proto(fab.Fab(sha256(program).hexdigest(), program, {}))
             run = starting.StartRun(control.StartRunRequest(fab=wrapped)).run_id
             end = time.monotonic() + self._timeout

@@ -205,6 +205,7 @@ class Holder:
         try:
             if self._limit is not None and not covers(self._limit, guarantee.costs()):
                 raise Refusal(f"the plan costs more than {self._limit}, the most that a plan may cost here.")
+            # A plan that was charged is in the account already, and must not need room for itself once more.
             if not (self._state / read.id / "run").exists():
                 self._ledger.check(guarantee)
         except BudgetError as error:
@@ -232,6 +233,8 @@ class Holder:
         except BudgetError as error:
             raise Refusal(str(error)) from None
         asked = [Message.parse(journal.read(number) or b"").fields["name"] for number in range(len(journal))]
+        # Fewer answers on the disk than the ledger counts: this is an older copy. As many, and another last one: a copy
+        # that another process answered from.
         noted = self._ledger.steps_begun(entry)
         if noted is None or noted > len(asked) or journal.read("stopped") is not None:
             raise Refusal(_OTHER_COPY)
@@ -243,6 +246,7 @@ class Holder:
     def _note(self, paid: _Paid) -> None:
         """Tell the ledger of all answers on the disk, before one of them leaves."""
         try:
+            # More than one, if the process was killed between the disk and the ledger.
             while paid.noted < len(paid.asked):
                 answer = paid.journal.read(paid.noted) or b""
                 self._ledger.begin_step(paid.entry, paid.noted, answer=identity(answer))
@@ -260,15 +264,18 @@ class Holder:
         name = message.fields.get("plan")
         if name in self._plans:
             return self._plans[name]
+        # A name is a hash in hexadecimal, so it leads to no other folder.
         known = isinstance(name, str) and len(name) == 64 and name.isalnum() and (self._state / name / "run").exists()
         if not known:
             raise Refusal("no plan of this name was agreed on here.")
         plan = Journal(self._state / str(name)).read("plan") or b""
+        # The policy may have changed since, and holds for the rest of the plan.
         return self._begun(self._checked(plan), plan)
 
     def _ask(self, content: bytes, message: Message) -> bytes:
         paid = self._of(message)
         number, name = message.fields.get("number"), message.fields.get("name")
+        # In order and without gaps, so that the number of files is the number of asks.
         if type(number) is not int or not 0 <= number <= len(paid.asked):
             raise Refusal(f"the next ask is number {len(paid.asked)}.")
         self._note(paid)
@@ -301,7 +308,7 @@ class Holder:
         """Ask the counter of the kernel, whose noise is fresh."""
         read = paid.agreement
         with one_thread_each, np.errstate(all="ignore"):
-            if paid.records is None:
+            if paid.records is None:  # they are read once for all asks of a plan
                 X, y, groups = self._data
                 data = private_data(X, y, groups, max_classes=read.max_classes_per_person, several=self._several)
                 paid.records = data.records(
@@ -312,13 +319,14 @@ class Holder:
                     whole_persons=read.whole_persons,
                 )
             seed = None if self._random_state is None else seed_of_ask(self._random_state, self.name, len(paid.asked))
-            used = Counter(paid.asked)
+            used = Counter(paid.asked)  # what was answered before a restart is spent
             return np.asarray(Measure(read.paid, paid.records, seed, used)(name, **released), np.int64)
 
     def _finish(self, message: Message) -> bytes:
         paid, digest = self._of(message), message.fields.get("model_sha256")
         if not isinstance(digest, str) or len(digest) != 64 or not digest.isalnum():
             raise Refusal("no hash of a model.")
+        # The first hash stays: nobody changes later what the ledger says of the model.
         if self._row(paid.entry)["model_sha256"] is None:
             self._ledger.finish(paid.entry, model_sha256=digest)
         paid.records = None

@@ -68,7 +68,7 @@ def merge(
         merged.prototypes_ = np.sum([one.prototypes_ for one in every], axis=0)
     elif isinstance(first, SoftmaxPrototypes) and all(one.shares_ is not None for one in every):
         weights = np.stack([one.shares_ for one in every])
-        weights /= weights.sum(axis=0)
+        weights /= weights.sum(axis=0)  # a class is as whoever has its records knows it
         coef, intercept = (
             (weights.T * np.stack([getattr(one, name) for one in every]).T).T.sum(axis=0) for name in _SOFTMAX
         )
@@ -76,6 +76,7 @@ def merge(
         merged._set_model(coef, center, intercept, np.mean([one.shares_ for one in every], axis=0))
     else:
         raise ParameterError("must be of noisy sums or of softmax prototypes, under add-remove.", parameter="models")
+    # What has no mu, such as a sum over samples, may cost more than any that has one.
     dearest = max((one.guarantee_ for one in every), key=lambda one: math.inf if one.mu is None else one.mu)
     entries = tuple(
         f"{name}: {one.guarantee_.ledger_entry}" for name, one in read.items() if one.guarantee_.ledger_entry

@@ -187,6 +187,7 @@ class Agreement:
             raise Refusal("persons whose records have several labels enter as a whole.")
         if most is not None and (type(most) is not int or most < 1 or given["unit"] != "person"):
             raise Refusal("max_classes_per_person is a positive integer, and for persons.")
+        # What the plan costs follows from here alone; its own numbers are only compared.
         budget = budget_from_dict(given["budget"])
         paid = calibrated(budget, declared, ADD_REMOVE, rows_of_a_person(most, len(classes), whole=whole))
         read = cls(
@@ -258,6 +259,7 @@ def hash_of(rows: RowSource) -> str:
     """Return a hash of public rows that any form of the same table has."""
     digest = sha256(f"{tuple(rows.shape)}".encode())
     for block in iter_blocks(rows, _ROWS):
+        # Every float16 and float32 is a float64, so the hash is of values and not of how they are stored.
         digest.update(np.ascontiguousarray(block, np.float64).tobytes())
     return digest.hexdigest()
 
@@ -265,6 +267,7 @@ def hash_of(rows: RowSource) -> str:
 def question(plan: str, number: int, name: str, released: Mapping[str, Any]) -> bytes:
     """Return an ask as it travels."""
     plain, tensors = packed(released)
+    # Equal questions have equal bytes, and whoever asks twice is recognised by their hash.
     return Message("ask", {"plan": plan, "number": number, "name": name, "values": plain}, tensors).to_bytes()
 
 
@@ -299,6 +302,7 @@ def _query(kind: str, values: dict[str, Any]) -> queries.Query:
     hints = get_type_hints(made)
     expected = {field.name: hints[field.name] for field in fields(made)}
     values = {name: values[name] for name in values if not isinstance(values[name], np.ndarray)}
+    # Exact types: True would pass for the integer 1.
     if {name: type(value) for name, value in values.items()} != expected:
         raise Refusal(f"{kind} has other parameters.")
     if any(isinstance(value, int) and value < (name != "bias") for name, value in values.items()):
