@@ -16,7 +16,7 @@ It is rounded n times instead, and such a sum is no rounded Gaussian. It is clos
 * So no chance differs by more than 3n·exp(-π²s²). Beyond M = n/2 + √2·π·s·σ both tails are below 2·exp(-π²s²).
   Therefore the distance in total variation between S and Q is at most exp(-π²s²)·(1.5n·(2M + 1) + 2).
 
-Distances of independent coordinates add up, and those of asks that follow each other, too, whatever is asked next. So
+Distances of independent coordinates add up, and so do distances of asks, whatever is asked next. So
 whatever sees all sums of a run distinguishes neighbours no better than mu allows, except with the total distance d:
 f(α) ≥ G_mu(α + d) - d, and delta(ε) ≤ delta_mu(ε) + (1 + exp(ε))·d.
 """
