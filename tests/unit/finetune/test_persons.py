@@ -34,13 +34,11 @@ def square(values):
 def test_a_person_moves_the_sum_no_further_than_a_record(n, gradients, images):
     X, y = images
     rng = np.random.default_rng(n)
-    furthest = 0
-    for rows, codes in ((np.repeat(X[:1], n, 0), np.repeat(y[:1], n)), (X[rng.integers(0, 40, n)], y[:1].repeat(n))):
+    many = rng.integers(0, 40, n)
+    for rows, codes in ((np.repeat(X[:1], n, 0), np.repeat(y[:1], n)), (X[many], rng.permutation(y[many]))):
         more = np.concatenate([X[:5], rows]), np.append(y[:5], codes), np.append([0, 0, 1, 2, 2], np.full(n, 3))
         far = square(total(gradients, *more) - total(gradients, X[:5], y[:5], np.array([0, 0, 1, 2, 2])))
-        assert far <= RADIUS**2
-        furthest = max(furthest, far)
-    assert furthest >= 0.5 * RADIUS**2
+        assert 0.3 * RADIUS**2 <= far <= RADIUS**2
 
 
 def test_persons_add_up_in_any_order_and_persons_of_one_record_are_records(gradients, images):
