@@ -233,12 +233,12 @@ class Holder:
         except BudgetError as error:
             raise Refusal(str(error)) from None
         asked = [Message.parse(journal.read(number) or b"").fields["name"] for number in range(len(journal))]
-        # Fewer answers on the disk than the ledger counts: this is an older copy. As many, and another last one: a copy
-        # that another process answered from.
+        # The last answer that the ledger counts is missing in an older copy, and is another one in a copy from which
+        # another process answered.
         noted = self._ledger.steps_begun(entry)
-        if noted is None or noted > len(asked) or journal.read("stopped") is not None:
-            raise Refusal(_OTHER_COPY)
-        if noted and self._row(entry)["parameters"].get("last_answer") != identity(journal.read(noted - 1) or b""):
+        last = identity(journal.read(noted - 1) or b"") if noted else None
+        known = self._row(entry)["parameters"].get("last_answer") if noted else None
+        if noted is None or last != known or journal.read("stopped") is not None:
             raise Refusal(_OTHER_COPY)
         self._plans[read.id] = _Paid(read, journal, entry, asked, noted)
         return self._plans[read.id]
