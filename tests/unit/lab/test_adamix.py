@@ -271,11 +271,11 @@ def test_the_replay_notices_a_clip_that_reads_private_gradients(monkeypatch):
     replay(KIND, MANY, public=EXAMPLES)
     original = SoftmaxGradient.sum
 
-    def following(self, blocks, codes, weights, offsets, *, clip, of_records, label_sets):
+    def following(self, blocks, codes, weights, offsets, *, clip, **others):
         for longest in np.arange(1.4, 0.02, -0.02):
             if self.count_long(blocks, codes, weights, offsets, longest):
                 break
-        return original(self, blocks, codes, weights, offsets, clip=longest)
+        return original(self, blocks, codes, weights, offsets, clip=longest, **others)
 
     monkeypatch.setattr(SoftmaxGradient, "sum", following)
     with pytest.raises(AssertionError):
