@@ -44,7 +44,7 @@ from torch.nn import functional
 from dppl import ApproxDP, GaussianDP, SoftmaxPrototypes
 from dppl.errors import WeakBudgetWarning
 from dppl.finetune import Recipe, SparseFinetuner, select_weights, trainer
-from dppl.finetune.gradients import NetworkGradients, views_of
+from dppl.finetune.gradients import NetworkGradients
 from dppl.finetune.selection import sizes_of
 from dppl.kernel.mechanisms import gaussian
 
@@ -109,12 +109,7 @@ class Started(SparseFinetuner):
 class FastGradients(NetworkGradients):
     """The same gradients by batched products in bfloat16."""
 
-    def rows(self, x, y, step=None):
-        """Return the gradient of each record, the mean over views if there are some."""
-        views = [x] if step is None or not self._n_views else list(views_of(torch, x, self._n_views, step))
-        return sum(self.of_view(view, y) for view in views) / len(views)
-
-    def of_view(self, x, y):
+    def rows(self, x, y):
         """Return gradients in the trained weights, in the order of the selection."""
         layers = {name.rpartition(".")[0]: None for name in self.selection}
         kept, handles = {}, []
@@ -259,8 +254,6 @@ def cell(body, data, features, settings):
         learning_rate=scale * (CONV_RATE if "conv" in train else NORM_RATE),
         head_learning_rate=scale * HEAD_RATE,
         warmup_epochs=rate,
-        average=settings.get("average", 0),
-        views=settings.get("views", 0),
         block=BLOCK,
     )
     network = headed(body, model, len(classes))
@@ -303,8 +296,6 @@ def planned(plan):
             {"start": 0},
             {"end": 0},
             {"rate": 0.25},
-            {"average": 0.5},
-            {"views": 4},
             {"epochs": 6},
             {"halves": 1},
         ]

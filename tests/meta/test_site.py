@@ -31,7 +31,7 @@ FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 # Pages that tests of their own run, with how many blocks these run: one more needs a test or a mark.
 ELSEWHERE = {
     "continual.md": ("tests/meta/test_readme.py", 3),
-    "finetune.md": ("tests/unit/finetune/test_page.py", 2),
+    "finetune.md": ("tests/unit/finetune/test_page.py", 3),
     "guarantees.md": ("tests/meta/test_docs.py", 1),
     "persons.md": ("tests/meta/test_site.py", 1),
 }

@@ -27,7 +27,7 @@ from dppl.errors import InputError, ParameterError
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import LedgerEntry
 
-_KEY, _VECTORS = "dppl_checkpoint", ("values", "velocity", "mean")
+_KEY = "dppl_checkpoint"
 _ENTRY = {"dataset": str, "number": int, "run": str}
 
 
@@ -36,10 +36,9 @@ class State:
     """Where a run is."""
 
     begun: int  # steps that have begun, and count
-    # Shape (size,): trained weights, the optimiser's memory and the mean of the last weights; all follow from releases.
+    # Shape (size,): trained weights and the optimiser's memory, functions of what was released.
     values: NDArray[np.float32]
     velocity: NDArray[np.float32]
-    mean: NDArray[np.float32]
     entry: LedgerEntry | None = None  # the charge that paid for all steps
 
 
@@ -85,7 +84,7 @@ class Checkpoint:
         if (
             type(begun) is not int
             or not 0 <= begun <= steps
-            or vectors != dict.fromkeys(_VECTORS, ("float32", (size,)))
+            or vectors != dict.fromkeys(("values", "velocity"), ("float32", (size,)))
             or kinds not in (None, _ENTRY)
         ):
             raise InputError(f"{self._path} contradicts itself; remove it, or choose another file.")
@@ -93,7 +92,7 @@ class Checkpoint:
             from dppl.kernel.privacy.ledger import LedgerEntry  # here, because a ledger needs SQLAlchemy
 
             entry = LedgerEntry(**entry)
-        return State(begun, tensors["values"], tensors["velocity"], tensors["mean"], entry)
+        return State(begun, tensors["values"], tensors["velocity"], entry)
 
     def write(self, state: State, begun: int) -> None:
         """Say that `begun` steps have begun, of which those not in `state` are lost if the run dies."""
@@ -101,5 +100,5 @@ class Checkpoint:
             return
         entry = state.entry and asdict(state.entry)
         fields = {"identity": self._identity, "begun": begun, "entry": entry}
-        content = _tensorfile.to_bytes(_KEY, fields, {name: getattr(state, name) for name in _VECTORS})
+        content = _tensorfile.to_bytes(_KEY, fields, {"values": state.values, "velocity": state.velocity})
         write_atomically(self._path, content, overwrite=True, private=True)

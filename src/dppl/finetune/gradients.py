@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from copy import deepcopy
 from fractions import Fraction
 from functools import partial
-from hashlib import sha256
 from importlib import import_module
 from typing import Any, Literal
 
@@ -46,9 +45,9 @@ _CHUNK = 1 << 17
 _TOLERANCE = 1e-3
 
 
-def statistic_of(size: int, n_views: int) -> str:
+def statistic_of(size: int) -> str:
     """Return what the statement calls the sum, for so many trained weights."""
-    return f"sum of clipped gradients ({size} trained weights{f', mean of {n_views} views' if n_views else ''})"
+    return f"sum of clipped gradients ({size} trained weights)"
 
 
 def noise_within(budget: Budget, times: int, sampling_rate: float) -> RoundedGaussian | SampledGaussian:
@@ -72,9 +71,6 @@ class NetworkGradients(OwnAnswer):
 
     They do: the network sees each record alone (`vmap`), in blocks of a fixed shape. In blocks of more than one a
     kernel may still round a record differently in another batch, which the statement names; ``block=1`` rules it out.
-
-    With `n_views` above 0 a record's g is the mean of its gradients at so many views of it, each computed alone, and q
-    follows from this g as before. Which views is public: it follows from the number of the step (`views_of`).
 
     With `sampling_rate` below 1 each ask sums over a new Poisson sample: a record is in it by 32 separate fair coins.
 
@@ -100,13 +96,10 @@ class NetworkGradients(OwnAnswer):
         integral: bool = False,
         block: int = 32,
         sampling_rate: float = 1.0,
-        n_views: int = 0,
     ) -> None:
         self._torch = optional("torch", "torch", "torch")
         self.module, self.selection = deepcopy(module).requires_grad_(False), selection
-        self.sampling_rate, self._clip, self._block, self._n_views = sampling_rate, clip, block, n_views
-        if n_views and (len(shape) != 3 or integral):
-            raise ParameterError(f"must be 0 for records of shape {shape}: views are of images.", parameter="views")
+        self.sampling_rate, self._clip, self._block = sampling_rate, clip, block
         self._device = next(self.module.parameters()).device
         self._dtype = self._torch.int64 if integral else self._torch.float32
         freeze_normalisation(self._torch, self.module)
@@ -127,7 +120,7 @@ class NetworkGradients(OwnAnswer):
     @property
     def statistic(self) -> str:
         """The sum, with the number of weights."""
-        return statistic_of(self.size, self._n_views)
+        return statistic_of(self.size)
 
     @property
     def unit(self) -> float:
@@ -140,10 +133,8 @@ class NetworkGradients(OwnAnswer):
             raise ParameterError("gradients of networks are accounted under add-remove only")
         return noise_within(budget, times, self.sampling_rate)
 
-    def answer(
-        self, mechanism: Any, records: Records, source: Randomness, *, weights: Any, step: int | None = None
-    ) -> NDArray[np.int64]:
-        """Return the sum at these trained weights with noise, over a new sample; without a step there are no views."""
+    def answer(self, mechanism: Any, records: Records, source: Randomness, *, weights: Any) -> NDArray[np.int64]:
+        """Return the sum at these trained weights with noise, over a new sample."""
         assert isinstance(records, HeldRecords)  # needs_rows says so
         taken = None
         if isinstance(mechanism, SampledGaussian):
@@ -151,13 +142,11 @@ class NetworkGradients(OwnAnswer):
             n_units = len(records.codes) if whose is None else int(whose.numbers.max(initial=-1)) + 1
             taken, mechanism = mechanism.sample(n_units, source), mechanism.each
             taken = taken if whose is None else taken[whose.numbers]
-        exact = self.exact(records, weights=weights, step=step, taken=taken)
+        exact = self.exact(records, weights=weights, taken=taken)
         released: NDArray[np.int64] = mechanism.release(exact, source)
         return released
 
-    def exact(
-        self, records: Records, *, weights: Any, step: int | None = None, taken: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.int64]:
+    def exact(self, records: Records, *, weights: Any, taken: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """Return the sum over the records that are taken, all by default."""
         assert isinstance(records, HeldRecords)
         set_weights(self.module, self.selection, shaped("weights", weights, self.size).astype(np.float32))
@@ -165,15 +154,15 @@ class NetworkGradients(OwnAnswer):
         included = records.codes >= 0
         included = included if taken is None else included & taken
         if records.persons is not None:
-            return self._sum_of_persons(records, included, step)
+            return self._sum_of_persons(records, included)
         places = np.flatnonzero(included)
         total = np.zeros(self.size, np.int64)
         for start in range(0, len(places), self._block):
             part = places[start : start + self._block]
-            total += self.block_sum(inputs[part], records.codes[part], step)
+            total += self.block_sum(inputs[part], records.codes[part])
         return total
 
-    def _sum_of_persons(self, records: HeldRecords, included: NDArray[np.bool_], step: int | None) -> NDArray[np.int64]:
+    def _sum_of_persons(self, records: HeldRecords, included: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return the sum over persons of what all of their records add, clipped as one record is."""
         assert records.persons is not None
         inputs: Any = records.rows
@@ -183,7 +172,7 @@ class NetworkGradients(OwnAnswer):
         total, joint, own = np.zeros(self.size, np.int64), np.zeros(self.size), 0.0
         for start in range(0, len(order), self._block):
             part = order[start : start + self._block]
-            rows = self._block_rows(inputs[part], records.codes[part], step)
+            rows = self._block_rows(inputs[part], records.codes[part])
             for row, ends in zip(rows[: len(part)], last[start:].tolist(), strict=False):
                 row = row.double().cpu().numpy()
                 joint += row  # integers below 2⁵³
@@ -193,14 +182,14 @@ class NetworkGradients(OwnAnswer):
                     joint, own = np.zeros(self.size), 0.0
         return total
 
-    def block_sum(self, inputs: NDArray[Any], codes: NDArray[Any], step: int | None = None) -> NDArray[np.int64]:
+    def block_sum(self, inputs: NDArray[Any], codes: NDArray[Any]) -> NDArray[np.int64]:
         """Return the sum of the integer rows of at most a block of records."""
-        rows, n = self._block_rows(inputs, codes, step), len(inputs)
+        rows, n = self._block_rows(inputs, codes), len(inputs)
         # Sums of fewer than 2³¹ integers below 2²² are exact in float64.
         sums = [columns[:n].double().sum(0) for columns in _column_chunks(rows)]
         return np.concatenate([part.cpu().numpy() for part in sums]).astype(np.int64)
 
-    def _block_rows(self, inputs: NDArray[Any], codes: NDArray[Any], step: int | None) -> Any:
+    def _block_rows(self, inputs: NDArray[Any], codes: NDArray[Any]) -> Any:
         """Return the integer rows of a block; beyond its records they hold nothing of use."""
         torch, n = self._torch, len(inputs)
         # A block of fixed shape: places without a record stay zero, and their rows are not summed.
@@ -208,12 +197,12 @@ class NetworkGradients(OwnAnswer):
         y = torch.zeros(self._block, dtype=torch.int64)
         x[:n] = torch.as_tensor(inputs).to(self._dtype)
         y[:n] = torch.as_tensor(codes)
-        return self.integers(x.to(self._device), y.to(self._device), step)
+        return self.integers(x.to(self._device), y.to(self._device))
 
-    def integers(self, x: Any, y: Any, step: int | None = None) -> Any:
+    def integers(self, x: Any, y: Any) -> Any:
         """Return the integer row of each record, shape (block, size), as float32, which holds integers up to 2²⁴."""
         torch = self._torch
-        rows = self.rows(x, y, step)
+        rows = self.rows(x, y)
         lengths = [torch.linalg.vector_norm(columns, dim=1, keepdim=True).double() for columns in _column_chunks(rows)]
         norm = torch.linalg.vector_norm(torch.cat(lengths, 1), dim=1, keepdim=True)
         scale = (RADIUS * (1 - _SLACK) / norm.clamp(min=self._clip)).float()
@@ -224,8 +213,8 @@ class NetworkGradients(OwnAnswer):
         # The exact check on which the reach rests: a row that is too long, or holds what is no number, becomes zero.
         return rows.index_fill_(0, (~(squared <= float(RADIUS) ** 2)).nonzero()[:, 0], 0.0)
 
-    def rows(self, x: Any, y: Any, step: int | None = None) -> Any:
-        """Return the gradient of each record, the mean over views if there are some, unclipped, shape (block, size)."""
+    def rows(self, x: Any, y: Any) -> Any:
+        """Return the gradient of each record, unclipped, shape (block, size)."""
         torch = self._torch
         rows = torch.zeros(len(x), self.size, device=x.device)
         watched = watching(torch)
@@ -239,12 +228,10 @@ class NetworkGradients(OwnAnswer):
 
         attention = import_module("torch.nn.attention")
         with exact_products(torch, self._device.type):
-            views = [x] if step is None or not self._n_views else [*views_of(torch, x, self._n_views, step)]
-            for view in views:
-                with attention.sdpa_kernel(attention.SDPBackend.MATH):  # the fast kernels do not run under vmap
-                    losses = torch.func.vmap(loss)(view, y)
-                # Losses are of one record each, so the slopes of their sum are the slopes of each record.
-                (losses.sum() / len(views)).backward()
+            with attention.sdpa_kernel(attention.SDPBackend.MATH):  # the fast kernels do not run under vmap
+                losses = torch.func.vmap(loss)(x, y)
+            # Losses are of one record each, so the slopes of their sum are the slopes of each record.
+            losses.sum().backward()
         return rows
 
     def _add(self, rows: Any, layer: str, given: Any, slope: Any) -> None:
@@ -370,19 +357,6 @@ class PrivateRecords:
             usable = np.array([np.isfinite(record).all() for record in self.inputs], bool)
             usable &= reading.are_known(self.labels, self._classes)
             reading.refuse_unusable_records(int(usable.sum()), len(usable))
-
-
-def views_of(torch: Any, images: Any, n_views: int, step: int) -> Iterator[Any]:
-    """Return so many views of images, shape (n, channels, height, width); which ones is public, by a hash."""
-    height, width = images.shape[-2:]
-    # Beyond its edges an image is continued by its mirror image.
-    most = min(height, width) // 8
-    wide = torch.nn.functional.pad(images, (most,) * 4, mode="reflect")
-    for number in range(n_views):
-        mirrored, down, right = sha256(f"view {number} of step {step}".encode()).digest()[:3]
-        top, left = down % (2 * most + 1), right % (2 * most + 1)
-        view = wide[..., top : top + height, left : left + width]
-        yield view.flip(-1) if mirrored % 2 else view
 
 
 def as_inputs(X: Any) -> NDArray[Any]:

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 _FORMAT, _KEY = 3, "dppl_finetune"
 # What decides which weights are trained and how records are taken, and the recipe; all public.
 _NUMBERS = ("sparsity", "sampling_rate")
-_MOVES = ("epochs", "batch_size", "clip", "head_learning_rate", "learning_rate", "momentum", "warmup_epochs")
-_RECIPE = (*_MOVES, "average", "views", "block")
+_RECIPE = ("epochs", "batch_size", "clip", "head_learning_rate", "learning_rate", "momentum", "warmup_epochs", "block")
 _RATE_UNIT = 2.0**-32  # coins are tossed at a multiple of it
 
 
@@ -87,7 +86,7 @@ def planned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee]:
     recipe, rate = fields["parameters"]["recipe"], fields["parameters"]["sampling_rate"]
     budget = budget_from_dict(fields["guarantee"]["budget"])
     noise = noise_within(budget, n_steps(recipe["epochs"], rate), rate)
-    release = noise.describe(statistic_of(len(tensors["values"]), recipe["views"]))
+    release = noise.describe(statistic_of(len(tensors["values"])))
     guarantee = guarantee_of(budget, [release], row_independent=recipe["block"] == 1)
     from dppl.estimators.plan import of_persons  # here, because only a check needs it
 

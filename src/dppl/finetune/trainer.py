@@ -83,14 +83,6 @@ class Recipe:
         Share of the velocity that is kept from step to step.
     warmup_epochs : float, default=1
         Over which the learning rate rises linearly; over all epochs it falls as a cosine.
-    average : float, default=0
-        The trained weights are the mean of the weights after this share of the steps, the last ones. It costs no
-        privacy, as it follows from what was released. 0 takes the weights after the last step.
-    views : int, default=0
-        Of images: how many public views of each record a step takes, mirrored or not and shifted by up to an eighth of
-        a side, alike for all records and different in each step. The mean of their gradients is clipped, so a record
-        counts as one whatever they are (De, Berrada, Hayes, Smith, Balle 2022, arXiv:2204.13650, section 3.2). A step
-        takes as many times longer. 0 takes records as they are.
     block : int, default=32
         Records that are computed at once. With 1 each is computed by itself, in more time; with more, kernels may round
         a record differently in another batch, as the statement says.
@@ -103,8 +95,6 @@ class Recipe:
     learning_rate: float = 0.01
     momentum: float = 0.9
     warmup_epochs: float = 1
-    average: float = 0
-    views: int = 0
     block: int = 32
 
     def __post_init__(self) -> None:
@@ -113,10 +103,6 @@ class Recipe:
         if self.momentum != 0:
             _validate.open_unit(momentum=self.momentum)
         _validate.not_negative(warmup_epochs=self.warmup_epochs)
-        if self.average not in (0, 1):
-            _validate.open_unit(average=self.average)
-        if self.views != 0:
-            _validate.positive_integer(views=self.views)
         _validate.positive_integer(block=self.block)
 
 
@@ -174,7 +160,6 @@ class Training:
             integral=self.integral,
             block=self.recipe.block,
             sampling_rate=self.sampling_rate,
-            n_views=self.recipe.views,
         )
         declared = {"gradients": Measurement(self.gradients, times=self.steps)}
         self.measurements = calibrated(self.budget, declared, "add-remove")
@@ -221,7 +206,7 @@ class Training:
             state = file.read(self.gradients.size, self.steps)
             if state is None:
                 values = weights_of(self.module, self.selection)
-                state = State(0, values, np.zeros_like(values), values)
+                state = State(0, values, np.zeros_like(values))
             if ledger is not None and not _is_paid(ledger, state):
                 state.entry = ledger.charge(
                     self.guarantee,
@@ -240,7 +225,7 @@ class Training:
                 self._descend(measure, state, file, ledger, progress or (lambda step: None))
         # A copy of the public module, and not of the one that records have passed through.
         trained = deepcopy(self.module)
-        set_weights(trained, self.selection, state.mean)
+        set_weights(trained, self.selection, state.values)
         if ledger is None or state.entry is None:
             return trained, self.guarantee
         ledger.finish(state.entry)
@@ -266,7 +251,7 @@ class Training:
             file.write(state, step + 1)
             if ledger is not None and state.entry is not None:
                 ledger.begin_step(state.entry, step)
-            total = measure("gradients", weights=state.values, step=step)
+            total = measure("gradients", weights=state.values)
             # The sum is in steps of rounding; divided by a public number, since how many took part is private.
             gradient = total * (recipe.clip / RADIUS / recipe.batch_size)
             state.velocity = (recipe.momentum * state.velocity + gradient).astype(np.float32)
@@ -274,9 +259,6 @@ class Training:
             warm = min(1.0, (step + 1) / warmup) if warmup else 1.0
             rate = warm * (1 + math.cos(math.pi * step / self.steps)) / 2
             state.values = state.values - np.float32(rate) * rates * state.velocity
-            # The mean of the last weights, which are so many.
-            age = step + 1 - round((1 - recipe.average) * self.steps)
-            state.mean = state.values if age <= 1 else state.mean + (state.values - state.mean) / np.float32(age)
             state.begun = step + 1
             progress(step + 1)
         file.write(state, self.steps)

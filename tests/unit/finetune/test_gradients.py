@@ -8,7 +8,7 @@ import pytest
 from dppl import GaussianDP
 from dppl.errors import MissingExtra, ParameterError
 from dppl.finetune import select_weights
-from dppl.finetune.gradients import RADIUS, NetworkGradients, views_of
+from dppl.finetune.gradients import RADIUS, NetworkGradients
 from dppl.kernel.queries import ADD_REMOVE, REPLACE_ONE
 from loops import loop
 from unit.finetune.conftest import Trainer
@@ -226,30 +226,6 @@ def test_a_record_moves_a_sum_by_the_radius_at_most(net, images):
     assert 0.99 * RADIUS**2 < largest_change(gradients, X, y) <= RADIUS**2 == gradients.squared_norm
 
 
-def image_gradients(net, n_views, **options):
-    selection = select_weights(net, sparsity=0.3)
-    return NetworkGradients(net, selection, shape=(1, 8, 8), block=BLOCK, n_views=n_views, **options)
-
-
-def test_views_of_a_record_move_a_sum_like_one_record(torch, net):
-    X, y = np.random.default_rng(0).normal(size=(BLOCK, 1, 8, 8)).astype(np.float32), np.arange(BLOCK) % 5
-    assert 0.98 * RADIUS**2 < largest_change(image_gradients(net, 3, clip=0.05), X, y) <= RADIUS**2
-
-
-def test_the_gradient_of_views_is_their_mean(torch, net):
-    x, y = torch.arange(BLOCK * 64.0).reshape(BLOCK, 1, 8, 8).sin(), torch.arange(BLOCK) % 5
-    several, single = image_gradients(net, 5, clip=1.0), image_gradients(net, 0, clip=1.0)
-    views = list(views_of(torch, x, 5, step=7))
-    assert len({view[0].numpy().tobytes() for view in views}) > 2
-    expected = sum(single.rows(view, y) for view in views) / 5
-    assert torch.allclose(several.rows(x, y, 7), expected, rtol=1e-4, atol=1e-6)
-    assert not torch.allclose(several.rows(x, y, 8), expected, rtol=1e-2, atol=1e-4)
-    # Views are moved numbers of the image, by one pixel at most here.
-    assert all(np.isin(view.numpy(), x.numpy()).all() for view in views)
-    with pytest.raises(ParameterError, match="views are of images"):
-        NetworkGradients(net, {"8.weight": None}, clip=1.0, shape=(8,), n_views=2)
-
-
 def test_they_are_accounted_under_add_remove_alone(net):
     gradients = gradients_of(net, select_weights(net, ("head",)))
     assert gradients.squared_reach(ADD_REMOVE) == RADIUS**2
@@ -261,7 +237,7 @@ def test_they_are_accounted_under_add_remove_alone(net):
 def per_layer(original, torch):
     """Plant clipping of each parameter by itself."""
 
-    def integers(self, x, y, step):
+    def integers(self, x, y):
         parts = self.rows(x, y).tensor_split(4, 1)
         scale = [RADIUS * 0.999 / part.norm(dim=1).clamp(min=self._clip)[:, None] for part in parts]
         return torch.cat([(part * s).trunc() for part, s in zip(parts, scale, strict=True)], 1)
@@ -272,7 +248,7 @@ def per_layer(original, torch):
 def after_coupling(original, torch):
     """Plant clipping after the mean of the block was taken off, by which records depend on each other."""
 
-    def integers(self, x, y, step):
+    def integers(self, x, y):
         rows = original(self, x, y)
         return rows - rows.sum(0) // 2
 
@@ -280,7 +256,7 @@ def after_coupling(original, torch):
 
 
 def unclipped(original, torch):
-    def integers(self, x, y, step):
+    def integers(self, x, y):
         return (self.rows(x, y) * RADIUS / self._clip).trunc()
 
     return integers

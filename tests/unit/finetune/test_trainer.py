@@ -96,25 +96,6 @@ def test_without_noise_it_is_the_optimiser_of_torch(torch, net, images, clip):
     assert np.abs(flat(run.module_) - other).max() > 0.02 * moved
 
 
-def test_weights_are_the_mean_of_those_after_the_last_steps(net, images, monkeypatch):
-    """Which are seen where they are asked at, and after a training that stops."""
-    asked, answer = [], NetworkGradients.answer
-    monkeypatch.setattr(
-        NetworkGradients,
-        "answer",
-        lambda self, *args, weights, **kw: asked.append(weights) or answer(self, *args, weights=weights, **kw),
-    )
-    options = {"steps": 8, "random_state": 0}
-    last = flat(make(net, GaussianDP(1.0), **options).fit(*images).module_)
-    asked.clear()
-    run = make(net, GaussianDP(1.0), average=0.5, **options).fit(*images)
-    # Weights after steps 5 to 7 are those at which steps 6 to 8 ask.
-    mask = trained(net, run.selection)
-    expected = (sum(asked[5:]) + last[mask]) / 4
-    assert np.allclose(flat(run.module_)[mask], expected, rtol=1e-5, atol=1e-7)
-    assert not np.allclose(flat(run.module_)[mask], last[mask], rtol=1e-3)
-
-
 def test_each_parameter_has_its_learning_rate(net, images):
     one = make(net, steps=1, learning_rate=0.1).fit(*images)
     other = make(net, steps=1, learning_rate=0.01, head_learning_rate=0.1, head="8").fit(*images)
