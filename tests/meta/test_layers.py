@@ -291,6 +291,7 @@ EXCEPT = {
     "evaluation/comparing.py": {"Outcomes", "Rivals"},
     "evaluation/measuring.py": {"outcomes", "Outcomes", "SeveralOutcomes"},
     "finetune/gradients.py": {"HeldRecords", "Records", "Randomness", "RoundedGaussian", "SampledGaussian"},
+    "lab/experiments/cells.py": {"CoinPress"},
     "lab/queries.py": {"HeldRecords", "Records", "Randomness", "SoftmaxGradient"},
 }
 

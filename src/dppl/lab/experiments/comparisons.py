@@ -6,6 +6,7 @@ DPPL-v1: Wahdany, Jagielski, Dziedzic, Boenisch, arXiv:2406.08039.
 """
 
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import Any
 
 from dppl.lab.experiments.figures import BALANCED_LABEL, BAND_NOTE, Line, Panel, Part, Picture, deviations, draw, slug
@@ -15,7 +16,7 @@ from dppl.lab.experiments.frame import BALANCED, Frame, by, default_settings, li
 def comparisons(rows: Frame) -> Iterator[Part]:
     """Compare settings of the data, of public rows and of single methods."""
     pictures = [*_datasets(rows), *_encoders(rows)]
-    for compare in (_examples, _pools, _pool_sizes, _top_k):
+    for compare in (_examples, _pools, _pool_sizes, _top_k, _coinpress):
         pictures += [picture for task, group in by(rows, "dataset", "encoder") for picture in compare(task, group)]
     if pictures:
         yield "## What the results depend on"
@@ -32,7 +33,7 @@ def class_sizes(rows: Frame) -> Iterator[Picture]:
     for task, group in by(rows, "dataset", "encoder"):
         sizes = {ratio: sorted(several["sizes"].iloc[0], reverse=True) for ratio, several in ratios(group).items()}
         if len(sizes) > 1:
-            drawn = [Line(ratio, {place: [n] for place, n in enumerate(one, 1)}) for ratio, one in sizes.items()]
+            drawn = [_numbered(ratio, one, 1) for ratio, one in sizes.items()]
             yield Picture(
                 f"class-sizes-{slug(*task)}",
                 f"Training records of each class: {task[0]}.",
@@ -134,6 +135,37 @@ def _top_k(task: Any, rows: Frame) -> Iterator[Picture]:
         "K = 1 is DPPL-Public. Chosen by looking at test records, so no guarantee covers this choice.",
         draw([("", drawn)], "best K", log_y=True),
     )
+
+
+def _coinpress(task: Any, rows: Frame) -> Iterator[Picture]:
+    """DPPL-v1 figure 13: radius of the ball and norm of the estimate over the steps, where results have them."""
+    rows = rows[rows["result"].map(lambda result: "coinpress" in result)]
+    if not len(rows):
+        return
+    # The largest classes: in small ones the estimates of most budgets run away.
+    ratio, group = next(iter(ratios(rows).items()))
+    several = []
+    for kind, title, first in (
+        ("radius", "radius of the ball after each step", 0),
+        ("norm", "norm of the estimate", 1),
+    ):
+        traces = group.assign(trace=[result["coinpress"].get(kind) for result in group["result"]])
+        traces = traces.dropna(subset=["trace"]).sort_values("mu", kind="stable")
+        drawn = [
+            _numbered(name + mark, [fmean(step) for step in zip(*one["trace"], strict=True)], first)
+            for (name, mark), one in by(traces, "budget", "mark")
+        ]
+        several += [(title, drawn)] if drawn else []
+    yield Picture(
+        f"coinpress-{slug(*task)}",
+        f"Steps of CoinPress: {', '.join(task)}.",
+        f"Means over classes and seeds ({ratio}), each line a budget.",
+        draw(several, "in units of the mechanism", "step", log_y=True),
+    )
+
+
+def _numbered(label: str, values: Sequence[float], first: int) -> Line:
+    return Line(label, {place: [value] for place, value in enumerate(values, first)})
 
 
 def _all_but_k(cell: Any) -> dict[str, Any]:

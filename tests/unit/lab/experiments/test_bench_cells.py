@@ -9,6 +9,7 @@ import pytest
 
 from dppl import MeanPrototypes
 from dppl.errors import InputError, ParameterError
+from dppl.kernel.mechanisms import CoinPress
 from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.lab import long_tailed
 from dppl.lab.experiments import cells as cells_module
@@ -194,6 +195,36 @@ def test_a_check_looks_whether_classes_have_enough_rows_for_examples(experiment)
 def test_a_reference_without_privacy_promises_nothing(run):
     (record,) = run(methods=["ncm"])
     assert (record["e"], record["notion"], record["adjacency"], record["covered"]) == (None, "none", None, None)
+
+
+def test_coinpress_tells_radius_and_norm_after_each_step(run):
+    weak, strong = (run(methods=["coinpress"], budgets={"e": [e]})[0] for e in (0.01, 1e4))
+    # Mean rows have at most the norm sqrt(16) of all rows; at a tiny budget the estimates run away (DPPL-v1, C.2).
+    assert len(weak["coinpress"]["norm"]) == len(strong["coinpress"]["norm"]) == 3
+    assert 2 < strong["coinpress"]["norm"][-1] < 4.1
+    assert weak["coinpress"]["norm"][-1] > 100
+    # Without noise to speak of, the radius falls to the tail of a mean of n rows of unit variance.
+    first, *radii = strong["coinpress"]["radius"]
+    tail = math.sqrt(16 + 2 * math.sqrt(16 * math.log(100)) + 2 * math.log(100))
+    assert first == 4.0
+    assert radii == pytest.approx([np.mean(tail / np.sqrt(strong["data"]["class_sizes"]))] * 3, rel=1e-3)
+    assert weak["coinpress"]["radius"] == sorted(weak["coinpress"]["radius"])
+    assert weak["coinpress"]["radius"][-1] > 100
+
+
+def test_the_radii_told_are_those_of_the_fit(run, monkeypatch):
+    seen, original = [], CoinPress.release
+
+    def spy(self, rows, lattice, source):
+        seen.append(self.radii(len(rows), lattice))
+        return original(self, rows, lattice, source)
+
+    monkeypatch.setattr(CoinPress, "release", spy)
+    method = {"method": "coinpress"}
+    (record,) = run(methods=[method])
+    whole = [radii for radii in seen if len(radii) == len(record["coinpress"]["radius"])]
+    assert len(whole) == len(record["data"]["class_sizes"])
+    assert record["coinpress"]["radius"] == pytest.approx(np.mean(whole, axis=0))
 
 
 def test_tuned_cells_are_marked_repeat_and_keep_what_the_configuration_fixes(run):

@@ -87,7 +87,8 @@ def everything():
             yield record("public", accuracy, e=e, ir=ir, pool=Pool("near", rows=50))
             yield record("public-topk", accuracy, e=e, ir=ir, pool=NEAR, parameters={"n_prototypes": 2})
             yield record("public-topk", accuracy, e=e, ir=ir, pool=NEAR, parameters={"n_prototypes": 5})
-            yield record("coinpress", accuracy, e=e, ir=ir)
+            steps = {"radius": [4.0, 3.0, 2.0, 1.0], "norm": [1.0, 1.1, 1.2]}
+            yield record("coinpress", accuracy, e=e, ir=ir, coinpress=steps)
             yield record("mean", accuracy, e=e, ir=ir, encoder="two")
             yield record("mean", accuracy, e=e, ir=ir, data="rings")
             yield record("ncm", 0.9, ir=ir)
@@ -95,7 +96,7 @@ def everything():
 
 @pytest.mark.slow
 def test_every_figure_that_the_results_allow_is_drawn(report, drawn):
-    drawn |= {f"{kind}-blobs-one" for kind in ("accuracy", "class-sizes", "pools", "top-k", "best-k")}
+    drawn |= {f"{kind}-blobs-one" for kind in ("accuracy", "class-sizes", "pools", "top-k", "best-k", "coinpress")}
     folder, text = report(everything())
     stems = {
         *(f"{kind}-{task}" for kind in ("accuracy", "minority") for task in ("blobs-one", "blobs-two", "rings-one")),
@@ -107,6 +108,7 @@ def test_every_figure_that_the_results_allow_is_drawn(report, drawn):
         "pool-size-blobs-one-dppl-public",
         "top-k-blobs-one",
         "best-k-blobs-one",
+        "coinpress-blobs-one",
     }
     assert {path.name for path in folder.iterdir()} == {
         "report.md",
@@ -130,6 +132,17 @@ def compared(monkeypatch):
 
     monkeypatch.setattr(comparisons, "draw", spy)
     return kept
+
+
+def test_steps_of_coinpress_are_drawn_for_the_largest_classes_from_old_results_too(report, compared):
+    steps, old = {"radius": [4.0, 3.0, 1.0], "norm": [1.0, 1.2]}, {"norm": [3.0, 1.2]}
+    cells = [record("coinpress", 0.5, seed=s, ir=1, coinpress=traced) for s, traced in enumerate((steps, old))]
+    _, text = report([*cells, record("coinpress", 0.5, ir=100.0, coinpress={"radius": [9.0] * 3, "norm": [9.0] * 2})])
+    (panels,) = [panels for panels in compared if "norm of the estimate" in panels]
+    radii = panels["radius of the ball after each step"]
+    assert radii == {"mu 1 (epsilon 4.887)": {0: [4.0], 1: [3.0], 2: [1.0]}}
+    assert panels["norm of the estimate"] == {"mu 1 (epsilon 4.887)": {1: [2.0], 2: [1.2]}}
+    assert "Means over classes and seeds (IR = 1)" in text
 
 
 def test_the_report_says_once_by_which_commands_it_was_made(report):
@@ -315,7 +328,9 @@ def test_notions_with_one_position_share_a_column_and_no_row(report):
 
 
 def test_figures_of_several_notions_have_a_line_for_each(report, compared):
-    cells = [
+    steps = {"norm": [1.0, 2.0]}
+    cells = [record("coinpress", budget=budget, coinpress=steps) for budget in ({"mu": 2.0}, {"rho": 2.0})]
+    cells += [
         record("public-topk", accuracy, pool=Pool("near", rows=rows), budget=budget, parameters={"n_prototypes": k})
         for budget, better in (({"mu": 2.0}, 2), ({"rho": 2.0}, 5))
         for k, rows in ((2, None), (5, None), (5, 50))
@@ -324,7 +339,7 @@ def test_figures_of_several_notions_have_a_line_for_each(report, compared):
     report(cells)
     labels = {"mu 2 (epsilon 11), Gaussian DP", "mu 2 (epsilon 11), zCDP"}
     found = [next(iter(panels.values())) for panels in compared]
-    assert sum(set(values) == labels for values in found) == 1
+    assert sum(set(values) == labels for values in found) == 2
     assert {"IR = 1, Gaussian DP": {2.0: [2]}, "IR = 1, zCDP": {2.0: [5]}} in found
 
 
