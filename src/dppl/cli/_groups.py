@@ -18,6 +18,7 @@ from dppl.cli._output import note
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.registry import BY_METHOD, estimator_of
+from dppl.io._places import shown_as
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -117,8 +118,8 @@ def parse_pairs(
     """Return what ``NAME=VALUE`` says, by name: texts, or numbers, tuples and texts as in Python, quoted or not."""
     values: dict[str, Any] = {}
     for one in given:
-        name, equals, text = one.partition("=")
-        if not equals or not name.isidentifier():
+        name, _, text = one.partition("=")
+        if not text or not name.isidentifier():
             raise ParameterError(f"must be NAME=VALUE; got {one!r}.", parameter=parameter)
         if name in values:
             raise ParameterError(f"must name each value once; got {name} twice.", parameter=parameter)
@@ -180,7 +181,7 @@ class Records:
 
     def shown(self) -> str:
         """Return DATA as messages show it, without a password."""
-        return "the query" if "sql" in self.how else str(self.path)
+        return "the query" if "sql" in self.how else shown_as(self.path)
 
     def several(self) -> Any:
         """Return how labels are given, where a record may have several."""
@@ -398,8 +399,6 @@ def check_output(
 
 def overlaps(path: Path, others: Iterable[Path | None]) -> bool:
     """Return whether a path or URL is, holds or lies in another."""
-    from dppl.io._places import shown_as
-
     one = Path(shown_as(path)).resolve()
     for other in (Path(shown_as(other)).resolve() for other in others if other is not None):
         if one == other or one in other.parents or other in one.parents:
@@ -430,7 +429,7 @@ def require_labels(table: io.EmbeddingTable | io.PartedTable, path: Path) -> Any
     labels = getattr(table, "y", None)
     if labels is None and not getattr(table, "labelled", False):
         raise InputError(
-            f"{path} has no labels; name their array or column with --y, or their file with --read labels."
+            f"{shown_as(path)} has no labels; name their array or column with --y, or their file with --read labels."
         )
     return labels
 
@@ -450,14 +449,14 @@ def read_rows_for(
     """Read a table whose rows are as wide as those that `model` was fitted on."""
     from dppl._metadata import ENCODER, check_encoder, stated
 
-    table = io.read_table(path, x=x, y=y, labels=labels)
+    table, shown = io.read_table(path, x=x, y=y, labels=labels), shown_as(path)
     # Rows of another encoder may have the same width, and a model answers them all, wrongly.
     if table.shape[1] != model.n_features_in_:
         raise InputError(
-            f"{path} has {table.shape[1]} features, but the model expects {model.n_features_in_}; embed the records "
+            f"{shown} has {table.shape[1]} features, but the model expects {model.n_features_in_}; embed the records "
             "with the encoder that the model was fitted on."
         )
-    check_encoder(table, model.encoder_, str(path))
+    check_encoder(table, model.encoder_, shown)
     if model.encoder_ is not None and stated(table, ENCODER) is None:
-        note(f"{path} does not name its encoder, so it was not compared with the model's.")
+        note(f"{shown} does not name its encoder, so it was not compared with the model's.")
     return table

@@ -31,6 +31,7 @@ from dppl.cli.embed import load_encoder, resumable
 from dppl.cli.fit import summary
 from dppl.cli.ledger import print_charge
 from dppl.errors import InputError, ParameterError
+from dppl.io._places import shown_as
 
 if TYPE_CHECKING:
     from dppl.encoders import Encoder
@@ -133,7 +134,8 @@ class Train(Training, Persons, Method):
         account = self.account()
         if "kind" not in self.how and data.suffix.lower() in (".npy", ".npz"):
             raise ParameterError(
-                f"{data} is a table of embeddings, not of raw records; train on it with dppl fit {data}."
+                f"{self.shown()} is a table of embeddings, not of raw records; train on it with dppl fit "
+                f"{self.shown()}."
             )
         source = self.open_labelled()
         # The encoder loads last, since it takes seconds and all of the above can still refuse.
@@ -187,9 +189,11 @@ def _open_public(public: Path, encoder: Encoder) -> io.Source | io.EmbeddingTabl
         try:
             return io.open_source(public)
         except InputError as error:  # options say how DATA is read, not this
-            raise InputError(f"{public}: {error.text}") from None
+            raise InputError(f"{shown_as(public)}: {error.text}") from None
     table = io.read_table(public, y=None)
     named = table.metadata.get("encoder")
     if table.shape[1] != encoder.dimension or (named and not same_encoder(named, encoder.fingerprint.text())):
-        raise InputError(f"{public} must hold embeddings by the encoder that --encoder names; they are by another one.")
+        raise InputError(
+            f"{shown_as(public)} must hold embeddings by the encoder that --encoder names; they are by another one."
+        )
     return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from copy import deepcopy
@@ -42,8 +41,9 @@ def merge(
     Raises
     ------
     ParameterError
-        If there are fewer than two, if they differ in method, parameters, classes, encoder or whom they protect, or if
-        two were charged to data sets of one name: of one data set costs add up, and the statement is for each alone.
+        If there are fewer than two, if they differ in method, parameters, classes, encoder or whom they protect, if
+        their costs differ and have no mu, or if two were charged to data sets of one name: of one data set costs add
+        up, and the statement is for each alone.
 
     Notes
     -----
@@ -64,6 +64,7 @@ def merge(
     _check_that_no_two_are_of_one_data_set(read, distinct=distinct)
     merged: Any = deepcopy(first)
     every: list[Any] = [first, *others]
+    stated = [one.guarantee_ for one in every]
     if isinstance(first, MeanPrototypes) and first.adjacency == "add-remove":
         merged.prototypes_ = np.sum([one.prototypes_ for one in every], axis=0)
     elif isinstance(first, SoftmaxPrototypes) and all(one.shares_ is not None for one in every):
@@ -76,13 +77,15 @@ def merge(
         merged._set_model(coef, center, intercept, np.mean([one.shares_ for one in every], axis=0))
     else:
         raise ParameterError("must be of noisy sums or of softmax prototypes, under add-remove.", parameter="models")
-    # What has no mu, such as a sum over samples, may cost more than any that has one.
-    dearest = max((one.guarantee_ for one in every), key=lambda one: math.inf if one.mu is None else one.mu)
+    dearest = max(stated, key=lambda one: one.mu or 0.0)  # where one has no mu, all releases are equal
     entries = tuple(
         f"{name}: {one.guarantee_.ledger_entry}" for name, one in read.items() if one.guarantee_.ledger_entry
     )
-    fine = all(one.guarantee_.fit_for_release for one in every)
-    merged.guarantee_ = of_holders(replace(dearest, fit_for_release=fine), tuple(read), entries)
+    # What one statement takes as public, or does not cover, the merged one does not promise either.
+    texts = ("public_inputs", "not_covered", "assumptions")
+    of_all: Any = {name: tuple(dict.fromkeys(text for one in stated for text in getattr(one, name))) for name in texts}
+    of_all |= {name: all(getattr(one, name) for one in stated) for name in ("fit_for_release", "exact")}
+    merged.guarantee_ = of_holders(replace(dearest, **of_all), tuple(read), entries)
     merged.budget = dearest.budget
     result: EmbeddingClassifier = merged
     return result
@@ -114,6 +117,8 @@ def _differences(one: Any, other: Any) -> list[tuple[str, bool]]:
         {name: value for name, value in model._fitted_with.items() if name not in _FREE} for model in (one, other)
     )
 
+    our_cost, their_cost = one.guarantee_, other.guarantee_
+
     def map_of(model: Any) -> Any:  # sums are about a public centre, and softmax prototypes about their own
         return model.lattice_.name if isinstance(model, MeanPrototypes) else model.lattice_.to_dict()
 
@@ -124,8 +129,9 @@ def _differences(one: Any, other: Any) -> list[tuple[str, bool]]:
         ("encoder", one.encoder_ != other.encoder_),
         ("parameters", not plain),
         ("width or map", map_of(one) != map_of(other)),
-        ("whom they protect", one.guarantee_.unit != other.guarantee_.unit),
-        ("institutions: merge models of one each", bool(one.guarantee_.holders or other.guarantee_.holders)),
+        ("whom they protect", our_cost.unit != their_cost.unit),
+        ("cost, which has no mu", None in (our_cost.mu, their_cost.mu) and our_cost.releases != their_cost.releases),
+        ("institutions: merge models of one each", bool(our_cost.holders or their_cost.holders)),
     ]
 
 

@@ -43,11 +43,16 @@ class HolderFile:
     epsilon: float | None = None
     delta: float | None = None
 
+    def __post_init__(self) -> None:
+        # Half a limit would be none.
+        if (self.epsilon is None) != (self.delta is None) or None not in (self.mu, self.epsilon):
+            raise ParameterError("must stand alone, or else epsilon and delta both.", parameter="mu")
+
     def open(self) -> Holder:
         """Open the institution; nothing private but the shape of its table is read before a plan is paid."""
         limit: Any = None if self.mu is None else GaussianDP(self.mu)
-        if self.epsilon is not None:
-            limit = ApproxDP(self.epsilon, self.delta or 0.0)
+        if self.epsilon is not None and self.delta is not None:
+            limit = ApproxDP(self.epsilon, self.delta)
         table = read_table(self.table, x=self.x, y=self.y, labels=self.labels)
         if table.y is None:
             raise InputError(f"{self.table} has no labels; name their array or column with y, or a file with labels.")

@@ -9,7 +9,7 @@ import pyarrow as pa
 from dppl import _validate
 from dppl._metadata import LATTICE
 from dppl.errors import InputError, ParameterError
-from dppl.io._places import is_url, open_place
+from dppl.io._places import is_url, open_place, shown_as
 from dppl.io.cells import WORKBOOKS, QueryTexts, SheetTexts
 from dppl.io.images import SUFFIXES, ImageFolder, ListedImages
 from dppl.io.labels import X_NAMES
@@ -97,7 +97,7 @@ def open_source(
     source = Path(path)
     _validate.one_of(KINDS, kind=kind)
     if not source.exists():
-        raise FileNotFoundError(f"there is no file or folder {source}.")
+        raise FileNotFoundError(f"there is no file or folder {shown_as(source)}.")
     real = recognised(source) if kind == "auto" else kind
     # Images that a CSV file lists are read as its rows are.
     lines = "csv" if real == "images" and labels is not None else real

@@ -237,6 +237,10 @@ class SeveralLabels:
 
     separator: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.separator is not None and not (isinstance(self.separator, str) and self.separator):
+            raise ParameterError(f"must be a text, or None; got {self.separator!r}.", parameter="separator")
+
     def checked(self, y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> NDArray[Any]:
         """Return `y` as a matrix of numbers or as a vector of collections: arrays and frames are matrices if 2D."""
         y = y.toarray() if hasattr(y, "toarray") else as_numpy(y) if is_tensor(y) else y

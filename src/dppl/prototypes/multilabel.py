@@ -107,11 +107,9 @@ class MultiLabelPrototypes(CentredClassifier):
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        if self.separator is not None:
-            if not isinstance(self.separator, str) or not self.separator:
-                raise ParameterError(f"must be a text, or None; got {self.separator!r}.", parameter="separator")
+        if (separator := SeveralLabels(self.separator).separator) is not None:
             texts = [one for one in np.ravel(np.asarray(self.classes, object)).tolist() if isinstance(one, str)]
-            if any(self.separator in one or one != one.strip() for one in texts):
+            if any(separator in one or one != one.strip() for one in texts):
                 raise ParameterError(
                     "must name classes without the separator and without spaces around them.", parameter="classes"
                 )

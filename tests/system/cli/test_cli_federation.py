@@ -44,6 +44,8 @@ def test_paths_start_at_the_folder_of_the_file_and_urls_stay(tmp_path):
         (lambda text: text.replace("1000", '"many"'), "at_most of .* has another type"),
         (lambda text: text.replace('"state"', "3"), "state of .* has another type"),
         (lambda text: text + "x = [", "is no TOML"),
+        (lambda text: text + "delta = 1e-6", "mu must stand alone, or else epsilon and delta both"),
+        (lambda text: text + "mu = 1\nepsilon = 1\ndelta = 1e-6", "mu must stand alone"),
     ],
 )
 def test_a_slip_in_a_file_of_settings_is_named(change, said, tmp_path):

@@ -230,3 +230,29 @@ def test_frames_name_the_columns_that_are_no_numbers():
     with pytest.raises(TypeError, match=r"Columns of other types: 'name'\.") as caught:
         dppl.MeanPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(frame, ["a", "b"])
     assert "Jane" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "data"),
+    [
+        (["train", "--encoder", "pixels"], "postgresql://bob:s3cret@host/x"),
+        (["embed", "--encoder", "pixels", "--out", "table"], "postgresql://bob:s3cret@host/x"),
+        (["check", "--read", "kind=csv"], "postgresql://bob:s3cret@host/x"),
+        (["train", "--encoder", "pixels"], "s3://bob:s3cret@bucket/x.npy"),
+        (["fit"], "rows.npz"),
+    ],
+)
+def test_no_message_shows_the_password_of_a_url(command, data, here, cli, error_line):
+    np.savez("rows.npz", x=np.ones((3, 2)))
+    data = data if ":" in data else f"file://{here}/{data}?password=s3cret"
+    fit = [] if command[0] in ("embed", "check") else FIT
+    result = cli(command[0], data, *command[1:], *([] if command[0] == "embed" else ["--classes", "classes.txt"]), *fit)
+    assert result.exit_code in (2, 4)
+    assert "s3cret" not in error_line(result)
+
+
+@pytest.mark.parametrize("value", ["separator=", "labels="])
+def test_an_empty_value_charges_nothing(value, here, cli, error_line):
+    result = cli("evaluate", "classes.txt", "texts.csv", "--read", value, "--mu", "1")
+    assert result.exit_code == 2
+    assert error_line(result).endswith(f"--read must be NAME=VALUE; got '{value}'.")

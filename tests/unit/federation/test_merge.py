@@ -4,9 +4,19 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl import GaussianDP, Ledger, MeanPrototypes, PublicData, PublicPrototypes, SoftmaxPrototypes
+from dppl import (
+    ApproxDP,
+    GaussianDP,
+    Ledger,
+    MeanPrototypes,
+    PrivateSearch,
+    PublicData,
+    PublicPrototypes,
+    SoftmaxPrototypes,
+)
 from dppl.errors import ParameterError
 from dppl.federation import Federation, InProcess, merge
+from dppl.io import EmbeddingTable
 from federated import CLASSES, holders, tables
 from loops import loop
 
@@ -104,3 +114,27 @@ def test_models_that_do_not_go_together_are_refused():
     for models, reason in refused:
         with pytest.raises(ParameterError, match=reason):
             merge(models)
+
+
+def test_no_cost_without_a_mu_hides_another():
+    """A search has no mu: whoever else spent more must not be merged under its statement."""
+    X, y, _ = tables(n=300)["west"]
+
+    def searched(epsilon):
+        estimator = MeanPrototypes(ApproxDP(epsilon, 1e-6), CLASSES)
+        return PrivateSearch(estimator, {"lattice__pool": [1]}, mean_runs=2).fit(X, y).best_estimator_
+
+    small, again, large = searched(1), searched(1), searched(8)
+    plain = MeanPrototypes(GaussianDP(6), CLASSES, lattice=dppl.LatticeOptions(pool=1)).fit(X, y)
+    for models in ((small, large), (large, small), (small, plain), (plain, small)):
+        with pytest.raises(ParameterError, match="agree in cost, which has no mu"):
+            merge(dict(zip("ab", models, strict=True)))
+    assert merge({"a": small, "b": again}).guarantee_.epsilon(1e-6) == small.guarantee_.epsilon(1e-6)
+
+
+def test_what_one_statement_does_not_cover_the_merged_one_does_not():
+    X, y, _ = tables(n=300)["west"]
+    mixed = EmbeddingTable.of(X, metadata={"not_covered": "rounding"})
+    dear, cheap = (MeanPrototypes(GaussianDP(mu), CLASSES).fit(rows, y) for mu, rows in ((2, X), (1, mixed)))
+    (rounding,) = set(cheap.guarantee_.not_covered) - set(dear.guarantee_.not_covered)
+    assert rounding in merge({"a": dear, "b": cheap}).guarantee_.not_covered
