@@ -18,7 +18,7 @@ from dppl.cli._output import note
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.registry import BY_METHOD, estimator_of
-from dppl.io._places import shown_as
+from dppl.io._urls import shown_as
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

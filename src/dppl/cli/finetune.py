@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dppl._progress import progress
 from dppl.cli._groups import NoiseBudget, parse_pairs
 from dppl.cli._output import note, print_model, printable, tell_owner
-from dppl.cli._request import option, request
+from dppl.cli._request import argument, option, request
 from dppl.cli.embed import resumable
 from dppl.cli.ledger import print_charge
 from dppl.cli.train import Training
@@ -46,6 +46,7 @@ class Finetune(NoiseBudget, Training):
         --batch-size 500 --out my.safetensors
     """
 
+    data: str = argument("DATA", "Labelled images, as for `dppl embed`.")
     network: str = option(
         "URI",
         "Public network: timm:NAME\\[@CHECKPOINT], or python:MODULE:FUNCTION@WEIGHTS (MODULE may be a .py file, "

@@ -61,8 +61,8 @@ class Create(Budget):
         rules = _rules(account.adjacency, account.unit, account.accounting)
         typer.echo(f"Data set {printable(dataset)}: {budget}, {rules}.")
         note(budget.weakness)
-        person = " --groups COLUMN" if self.unit == "person" else ""
-        typer.echo(f"Next: dppl fit TABLE ...{person} --ledger {_place(file)} {printable(dataset)}")
+        person = "--groups COLUMN " if self.unit == "person" else ""
+        typer.echo(f"Next: add {person}--ledger {_place(file)} {printable(dataset)} to dppl train or dppl fit")
 
 
 @request()

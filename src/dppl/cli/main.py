@@ -33,7 +33,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (MemoryError, 4),
 )
 # A parameter and its value as programs write them, in messages of the library.
-_FOR_PYTHON = re.compile(r"(?<!\()(?<!, )\b(\w+)=('[\w-]+'|\d[\w.-]*\w|\d)")
+_FOR_PYTHON = re.compile(r"(?<!\()(?<!, )(?<![?&])\b(\w+)=('[\w-]+'|\d[\w.-]*\w|\d)")
 # How typer says that a value is of another type, and how our own messages do.
 _OTHER_TYPE = re.compile(r"Invalid value for '([^']+)': Input should be ([^,]*).*")
 _BROKEN_PIPE = 128 + 13
@@ -86,7 +86,8 @@ class _Commands(Commands):
 def _report(error: Exception) -> tuple[int, str]:
     """Return the exit code of an error, and the line that says what it means to a user."""
     if hasattr(error, "format_message"):  # typer's usage errors; their module differs between its versions
-        text, context = str(error.format_message()), getattr(error, "ctx", None)
+        # A group of commands that was typed alone has shown its help, and has no message.
+        text, context = str(error.format_message()) or "Missing command", getattr(error, "ctx", None)
         if context is not None:
             text = _OTHER_TYPE.sub(r"\1 must be \2", text).rstrip(".")
             text += f"{'' if text.endswith('?') else '.'} Try: {context.command_path} --help"

@@ -31,7 +31,7 @@ from dppl.cli.embed import load_encoder, resumable
 from dppl.cli.fit import summary
 from dppl.cli.ledger import print_charge
 from dppl.errors import InputError, ParameterError
-from dppl.io._places import shown_as
+from dppl.io._urls import shown_as
 
 if TYPE_CHECKING:
     from dppl.encoders import Encoder

@@ -16,38 +16,12 @@ from pyarrow import fs
 
 from dppl._optional import how_to_install
 from dppl.errors import InputError, MissingExtra
+from dppl.io._urls import URL, shown_as
 from dppl.io.labels import converting
 
-# One slash is enough: `pathlib.Path` takes the other away. Two letters at least: C: is a drive. What precedes "::"
-# is a URL that fsspec would open inside of another one.
-_URL = re.compile(r"(?P<outer>(?:.*::)?)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?P<rest>.*)", re.DOTALL)
-# What may be a name and a password: a colon before the first slash that no port follows.
-_SECRET = re.compile(r"[^/]*:(?![0-9]+(/|$))")
 # What to do where a place cannot be read.
 REACHABLE, READABLE = "check the URL, the credentials and the network", "check the path and its permissions"
 _HERE = fs.LocalFileSystem()
-
-
-def is_url(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a URL, also if it went through `pathlib.Path`."""
-    return _URL.fullmatch(os.fspath(path)) is not None
-
-
-def shown_as(path: str | os.PathLike[str]) -> str:
-    """Return a path as messages show it: a URL without passwords, and of a local file only the path."""
-    match = _URL.fullmatch(os.fspath(path))
-    if match is None:
-        return os.fspath(path)
-    scheme, rest = match["scheme"].lower(), match["rest"]
-    shown = rest.partition("?")[0]
-    if scheme == "file":
-        return f"/{shown}"
-    # A password may hold slashes and "?".
-    if _SECRET.match(rest):
-        shown = (shown if "@" in shown else rest).rpartition("@")[2].partition("?")[0]
-    else:
-        shown = re.sub("^[^/]*@", "", shown)
-    return f"{match['outer']}{scheme}://{shown}".rstrip("/")
 
 
 def natural(name: str) -> tuple[list[tuple[int, str]], str]:
@@ -109,7 +83,7 @@ class Place:
 
 def open_place(path: str | os.PathLike[str]) -> Place:
     """Return the place of a path or URL; nothing is read."""
-    match, shown = _URL.fullmatch(os.fspath(path)), shown_as(path)
+    match, shown = URL.fullmatch(os.fspath(path)), shown_as(path)
     scheme = "file" if match is None else match["scheme"].lower()
     if match is None or (scheme == "file" and not match["outer"]):
         # Absolute: the process that reads it may have another working folder.

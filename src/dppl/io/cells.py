@@ -22,7 +22,7 @@ from weakref import finalize
 
 from dppl._optional import how_to_install, optional
 from dppl.errors import InputError, MissingExtra, ParameterError
-from dppl.io._places import is_url
+from dppl.io._urls import is_url
 from dppl.io.labels import converting, listed
 from dppl.io.records import TEXTS, Columns, Record, TextRows, bad_record, resolve_columns
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 from dppl import _validate
 from dppl._metadata import LATTICE
 from dppl.errors import InputError, ParameterError
-from dppl.io._places import is_url, open_place, shown_as
+from dppl.io._places import open_place
+from dppl.io._urls import is_url, shown_as
 from dppl.io.cells import WORKBOOKS, QueryTexts, SheetTexts
 from dppl.io.images import SUFFIXES, ImageFolder, ListedImages
 from dppl.io.labels import X_NAMES

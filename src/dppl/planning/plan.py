@@ -93,7 +93,7 @@ class BudgetPlan:
     one_place: Gain | None
     alone: Gain | None
     # What `dppl finetune` with train=auto trains of a network of images, the head alone where its features are better;
-    # None for a pure budget, which its noise cannot spend.
+    # None for texts, and for a pure budget, which its noise cannot spend.
     train: tuple[str, ...] | None
     cost: Mapping[str, float] = field(hash=False)  # of a ledger: mu and rho, and epsilon of a pure budget
 
@@ -234,8 +234,12 @@ def plan_budget(
     if encoder is not None:
         _validate.one_of(FEATURES, "for another, give the number of features", encoder=encoder)
     width = n_features if encoder is None else FEATURES[encoder]
-    if width is None or n_features not in (None, width):
-        raise ParameterError("must be given, or a known encoder, and agree with it.", parameter="n_features")
+    if width is None:
+        raise ParameterError("must be given, or a known encoder such as encoder='minilm'.", parameter="n_features")
+    if n_features not in (None, width):
+        raise ParameterError(
+            f"must be {width}, as of {encoder}, or left out; got {n_features}.", parameter="n_features"
+        )
     n_features = int(width)
     _validate.positive_integer(n_classes=n_classes, n_records=n_records, smallest=1 if smallest is None else smallest)
     _validate.positive_integer(n_public=n_public or 1, n_holders=n_holders)
@@ -286,6 +290,7 @@ def plan_budget(
     # Twice the budget is twice its first parameter; delta stays.
     (first, spent), *rest = budget.to_dict().items()
     twice = type(budget)(**{first: 2 * spent, **dict(rest)})
+    texts = describe == "names" or (encoder is not None and encoder not in PRESETS)
     shown = np.unique(np.rint(np.geomspace(sizes[0], sizes[-1], min(_ROWS, n_classes))).astype(int))
     return BudgetPlan(
         budget=budget,
@@ -309,7 +314,7 @@ def plan_budget(
         n_holders=int(n_holders),
         one_place=whole.gain(sizes) if n_holders > 1 else None,
         alone=whole.gain(sizes / n_holders) if n_holders > 1 else None,
-        train=None if isinstance(budget, PureDP) else parts_to_train(budget, n_classes, n_records),
+        train=None if texts or isinstance(budget, PureDP) else parts_to_train(budget, n_classes, n_records),
         cost={**pure, "mu": total_mu(costs), "rho": total_rho(costs)},
     )
 

@@ -362,7 +362,7 @@ def test_samples_go_with_no_ledger(photos, cli, error_line):
         (["--mu", "1", "--options", "train=head,conv", "--options", "sparsity=7"], 2, "sparsity must lie strictly"),
         (["--mu", "1", "--options", "epochs=-1"], 2, "epochs must be"),
         (["--mu", "1", "--batch-size", "0"], 2, "--batch-size must be"),
-        (["--mu", "1", "--network", "hf:bert"], 2, "--network must be timm:NAME"),
+        (["--mu", "1", "--network", "hf:bert"], 2, "with options as ?size=224; got 'hf:bert'."),
         (["--mu", "1", "--out", "photos/m.safetensors"], 2, "must neither hold what is read nor lie in it"),
         (["--mu", "1", "--options", "train=norm"], 2, "another number of outputs than there are classes"),
     ],

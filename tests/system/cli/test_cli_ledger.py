@@ -104,11 +104,19 @@ def test_create_opens_an_account_and_says_how_to_go_on(options, budget, relation
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
         f"Data set wards: {budget}, {relation}, accounting {accounting}.\n"
-        f"Next: dppl fit TABLE ... --ledger {file} wards\n"
+        f"Next: add --ledger {file} wards to dppl train or dppl fit\n"
     )
     (account,) = accounts(file)
     assert (account.dataset, account.budget, account.adjacency) == ("wards", budget, relation)
     assert account.accounting == accounting
+
+
+def test_without_a_command_the_help_is_shown_and_the_error_says_what_is_missing(cli):
+    result = cli("ledger")
+    shown = result.stdout + result.stderr
+    assert result.exit_code == 2
+    assert "Open an account for a data set" in shown
+    assert "dppl: error: Missing command. Try: dppl ledger --help" in shown
 
 
 def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(wards, cli, error_line):
@@ -154,7 +162,7 @@ def test_create_by_url_does_not_repeat_the_url(file, cli):
     # A URL of PostgreSQL may hold a password, which must not end up in a log.
     result = cli("ledger", "create", f"sqlite:///{file}", "wards", "--mu", 1)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.endswith("Next: dppl fit TABLE ... --ledger URL wards\n")
+    assert result.stdout.endswith("Next: add --ledger URL wards to dppl train or dppl fit\n")
     assert str(file) not in result.stdout
     assert file.exists()
 

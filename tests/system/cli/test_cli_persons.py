@@ -102,7 +102,7 @@ def test_no_id_is_printed_or_kept(persons, task, cli):
     ledger = task.folder / "ledger.db"
     made = cli("ledger", "create", ledger, "wards", "--mu", 2, "--unit", "person")
     assert "add-remove, for persons, accounting gdp" in made.stdout
-    assert "dppl fit TABLE ... --groups COLUMN --ledger" in made.stdout
+    assert "Next: add --groups COLUMN --ledger" in made.stdout
     result = cli(*arguments(persons, task, "--ledger", ledger, "wards"))
     shown = cli("ledger", "show", ledger)
     assert (result.exit_code, shown.exit_code) == (0, 0)

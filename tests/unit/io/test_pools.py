@@ -15,7 +15,8 @@ from dppl._metadata import LATTICE
 from dppl.continual import ContinualDiscriminant
 from dppl.errors import DpplError, InputError, MissingExtra, ParameterError
 from dppl.io import EmbeddingTable, _places, convert_table, read_parts, read_table, write_table
-from dppl.io._places import natural, open_place, shown_as
+from dppl.io._places import natural, open_place
+from dppl.io._urls import shown_as
 from dppl.kernel.lattice import Lattice
 from loops import loop
 from stores import running_store

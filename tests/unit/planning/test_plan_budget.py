@@ -51,6 +51,12 @@ def test_weights_are_trained_where_a_class_has_enough_records_for_the_budget():
     assert parts_to_train(GaussianDP(0.25), 20, 8000.0) == ("head", "norm")
     assert "Here it is 100: keep its features." in str(plans[0])
     assert "Here it is 100: compare it with its features on public images." in str(plans[1])
+    of_images = {"n_classes": 20, "n_records": 8000, "encoder": "resnet-50"}
+    assert plan_budget(GaussianDP(0.25), **of_images).train == ("head", "norm")
+    for of_texts in ({"encoder": "minilm"}, {"encoder": None, "n_features": 64, "describe": "names"}):
+        plan = plan_budget(GaussianDP(0.25), **of_images | of_texts)
+        assert plan.train is None
+        assert "Images" not in str(plan)
 
 
 def test_a_rare_class_is_not_found_and_the_plan_says_how_many_records_it_takes():
@@ -171,9 +177,9 @@ def test_a_known_accuracy_without_privacy_narrows_the_range_and_bounds_what_is_e
 
 
 def test_the_names_of_encoders_stand_for_their_widths():
-    by_name = plan_budget(GaussianDP(1), n_classes=5, n_records=500, encoder="minilm")
-    assert by_name == plan_budget(GaussianDP(1), n_classes=5, n_records=500, n_features=384)
-    assert FEATURES["resnet-50"] == 2048
+    by_name = plan_budget(GaussianDP(1), n_classes=5, n_records=500, encoder="resnet-50")
+    assert by_name == plan_budget(GaussianDP(1), n_classes=5, n_records=500, n_features=2048)
+    assert FEATURES["minilm"] == 384
 
 
 def test_json_holds_everything():
@@ -197,7 +203,7 @@ def test_json_holds_everything():
         ({"n_features": None}, "n_features must be given, or a known encoder"),
         ({"n_features": 0}, "n_features must be an integer"),
         ({"encoder": "bert"}, "encoder must be one of 'minilm'"),
-        ({"encoder": "resnet-50"}, "must be given, or a known encoder, and agree"),
+        ({"encoder": "resnet-50"}, "n_features must be 2048, as of resnet-50, or left out; got"),
         ({"n_public": -1}, "n_public must be"),
         ({"n_public": 2.5}, "n_public must be"),
         ({"method": "svm"}, "method must be one of"),
