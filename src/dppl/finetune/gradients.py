@@ -173,7 +173,7 @@ class NetworkGradients(OwnAnswer):
         for start in range(0, len(order), self._block):
             part = order[start : start + self._block]
             rows = self._block_rows(inputs[part], records.codes[part])
-            for row, ends in zip(rows[: len(part)], last[start:].tolist(), strict=False):
+            for row, ends in zip(rows[: len(part)], last[start : start + len(part)].tolist(), strict=True):
                 row = row.double().cpu().numpy()
                 joint += row  # integers below 2⁵³
                 own += float(row @ row)

@@ -75,3 +75,18 @@ def test_a_fit_promises_persons_and_goes_on_for_persons_alone(rate, net, images,
     assert verify(tmp_path / "model.safetensors").holds
     with pytest.raises(ParameterError, match="another unit of the guarantee"):
         model.fit(X, y, checkpoint=tmp_path / "run")
+
+
+def test_a_fit_counts_equal_records_of_a_person_as_one(net, images):
+    X, y = images
+
+    def trained(times, groups):
+        recipe = Recipe(epochs=2, batch_size=40, block=32)
+        model = SparseFinetuner(net, GaussianDP(1.0), [0, 1, 2], train=("head",), recipe=recipe, random_state=0)
+        X_more, y_more = np.repeat(X, times, 0), np.repeat(y, times)
+        (weight, _) = model.fit(X_more, y_more, groups=groups).module_[-1].parameters()
+        return weight.detach().numpy()
+
+    once = trained(1, None)
+    assert np.allclose(trained(4, np.repeat(np.arange(40), 4)), once, atol=1e-4)
+    assert not np.allclose(trained(4, None), once, atol=1e-2)
