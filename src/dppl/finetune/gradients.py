@@ -169,17 +169,17 @@ class NetworkGradients(OwnAnswer):
         numbers = records.persons.numbers
         order = Persons.of(included, numbers).order
         last = np.diff(numbers[order], append=-1) != 0
-        total, joint, own = np.zeros(self.size, np.int64), np.zeros(self.size), 0.0
+        total, joint, own = np.zeros(self.size, np.int64), np.zeros(self.size), 0
         for start in range(0, len(order), self._block):
             part = order[start : start + self._block]
             rows = self._block_rows(inputs[part], records.codes[part])
             for row, ends in zip(rows[: len(part)], last[start : start + len(part)].tolist(), strict=True):
                 row = row.double().cpu().numpy()
                 joint += row  # integers below 2⁵³
-                own += float(row @ row)
+                own += int(row @ row)
                 if ends:
                     total += _shortened(joint, own)
-                    joint, own = np.zeros(self.size), 0.0
+                    joint, own = np.zeros(self.size), 0
         return total
 
     def block_sum(self, inputs: NDArray[Any], codes: NDArray[Any]) -> NDArray[np.int64]:
@@ -381,7 +381,7 @@ def _generators() -> tuple[Any, ...]:
     return random.getstate(), state[1].tobytes(), state[2:]
 
 
-def _shortened(joint: NDArray[np.float64], own: float) -> NDArray[np.int64]:
+def _shortened(joint: NDArray[np.float64], own: int) -> NDArray[np.int64]:
     """Return what a person adds, from the sum of their rows and the sum of the squares of these."""
     squared = float(joint @ joint)
     share = min(1.0, own / squared, RADIUS * (1 - 1e-9) / math.sqrt(squared)) if squared else 1.0

@@ -298,12 +298,12 @@ def test_every_command_stops_where_it_is_asked_to_and_only_there(name, folder, r
         readers(n_bad)
         result = cli(*arguments, "--unusable", "stop")
         assert (result.exit_code, error_line(result)) == (4, STRICT)
-    # Under review one record that cannot be used is a question, and 60 are an error.
+    # Under review one record that cannot be used is a question, and 60 are an error, which waits for no answer.
+    answer("no")
     result = cli(*arguments, "--unusable", "ask")
     assert (result.exit_code, error_line(result)) == (4, f"--unusable ask {HARDLY_ANY}")
     shown(until="6 of 66 records")
     readers(1)
-    answer("no")
     result = cli(*arguments, "--unusable", "ask")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "dppl: interrupted. Nothing was charged.\n")
     assert (charges(folder), [path for path in outputs if (folder / path).exists()]) == (0, [])
