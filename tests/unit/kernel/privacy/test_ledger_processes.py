@@ -19,6 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 import dppl
+from dppl._files import remove_parts
 from dppl.errors import BudgetExceeded, LedgerError
 from dppl.kernel.privacy import ZCDP, Cost
 from dppl.kernel.privacy import ledger as ledger_module
@@ -173,7 +174,10 @@ def check_the_books(url, folder, outcome):
     assert not refused & (set(files) | set(booked))
     for i in refused:
         assert spent + rhos[i] > ledger.budget.rho
-    assert [path.name for path in Path(folder).iterdir() if path.name.endswith(".part")] == []
+    # Whoever is killed between the first byte of a file and its name leaves a part, and nobody else does.
+    for i in killed:
+        remove_parts(Path(folder) / f"wards-{i}.safetensors")
+    assert list(Path(folder).glob("*.part")) == []
     unfinished = sum(release["status"] == CHARGED for release in releases)
     assert refused  # or the limit was never met
     assert unfinished  # or nobody died between charge and release
