@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dppl.kernel.lattice import Lattice, residuals, stream
+from dppl.kernel.lattice.joint import Persons
 from dppl.kernel.lattice.kernels import SimilarityClip, utilities
 from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient, label_shortfalls
 
@@ -76,10 +77,11 @@ def test_everything_of_a_layer_is_the_same(dim, n_classes, size):
     )
     weights, offsets = size * rng.normal(size=(n_classes, dim)), rng.normal(size=n_classes)
     of_records, gradient = rng.integers(0, WEIGHT_STEPS + 1, n), SoftmaxGradient(lattice, bias=37)
+    persons = Persons.of(codes >= 0, rng.integers(0, 80, n))
     for compute in (
         lambda: gradient.sum(blocks, codes, weights, offsets, clip=0.8),
-        lambda: gradient.sum(blocks, codes, weights, of_records=of_records),
-        lambda: gradient.sum(blocks, codes, np.asfortranarray(weights), label_sets=sets, of_records=of_records),
+        lambda: SoftmaxGradient(lattice).sum(blocks, codes, weights, persons=persons),
+        lambda: gradient.sum(blocks, codes, np.asfortranarray(weights), label_sets=sets),
         lambda: gradient.hits(blocks, codes, weights, offsets),
         lambda: gradient.shortfalls(blocks, codes, weights, of_records),
         lambda: label_shortfalls(lattice, blocks, sets, weights, offsets, 0.5, of_records),
