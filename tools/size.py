@@ -6,7 +6,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Lines of *.py by package; "." is what lies in none.
 BUDGET = {
-    ".": 1650,
+    ".": 1651,
     "audit": 663,
     "cli": 3388,
     "continual": 1034,
@@ -14,9 +14,9 @@ BUDGET = {
     "estimators": 2153,
     "evaluation": 2304,
     "export": 669,
-    "federation": 1596,
+    "federation": 1601,
     "finetune": 1977,
-    "io": 3777,
+    "io": 3780,
     "kernel": 7675,
     "lab": 4589,
     "planning": 524,

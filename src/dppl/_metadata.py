@@ -6,8 +6,9 @@ from typing import Any
 from dppl._fingerprint import same_encoder
 from dppl.errors import InputError
 
-# Entries of a table's metadata: its encoder, names of columns, and the lattice whose rows it holds already.
-ENCODER, COLUMNS, LATTICE = "encoder", "dppl_columns", "dppl_lattice"
+# Entries of a table's metadata: its encoder, names of columns, the lattice whose rows it holds already, and what is not
+# covered of rows that may depend on one another.
+ENCODER, COLUMNS, LATTICE, NOT_COVERED = "encoder", "dppl_columns", "dppl_lattice", "not_covered"
 _LONGEST_NAME = 4000
 
 
@@ -35,7 +36,7 @@ def checked_columns(value: Any) -> dict[str, str] | None:
 def depends_on_company(X: Any) -> bool:
     """Return whether a table says that its rows may depend on one another by rounding."""
     metadata = getattr(X, "metadata", None)
-    return isinstance(metadata, dict) and "not_covered" in metadata
+    return isinstance(metadata, dict) and NOT_COVERED in metadata
 
 
 def check_encoder(X: Any, expected: str | None, name: str) -> None:

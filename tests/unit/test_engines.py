@@ -143,6 +143,15 @@ def test_no_bit_of_a_fit_on_persons_depends_on_the_parts(fit, engine, folder, re
         assert in_parts.guarantee_.unit == alone.guarantee_.unit
 
 
+@pytest.mark.parametrize("fit", ["mean", "softmax"])
+def test_a_person_counts_in_as_many_classes_of_a_table_in_parts(fit, folder):
+    ids = np.random.default_rng(1).integers(0, 60, N)
+    of_two = FITS[fit]().set_params(max_classes_per_person=2)
+    in_parts = tensors(of_two.fit(read_parts(folder), groups=ids))
+    assert in_parts == tensors(of_two.fit(*records(), groups=ids))
+    assert in_parts != tensors(of_two.set_params(max_classes_per_person=1).fit(*records(), groups=ids))
+
+
 def test_a_person_is_read_with_their_first_part_alone(folder):
     """The control: without what other parts hold of a person, and with persons who count in each part, bits differ."""
     table, ids = read_parts(folder), np.arange(N) // 7

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl import _validate
-from dppl._metadata import ENCODER
+from dppl._metadata import ENCODER, NOT_COVERED
 from dppl.errors import EngineError, ParameterError
-from dppl.estimators.plan import Plan, of_holders
+from dppl.estimators.plan import ROWS_MIX, Plan, of_holders
 from dppl.federation.journal import Journal
 from dppl.federation.plan import Message, Refusal, answer_to, identity, made_up_record, plan_bytes, question
 from dppl.kernel.measure import Calibrated
@@ -131,6 +131,9 @@ class Federation:
         self.n_features, self.unit = int(first["n_features"]), str(first["unit"])
         self.ids: tuple[()] | None = () if self.unit == "person" else None
         self.metadata = {} if first["encoder"] is None else {ENCODER: str(first["encoder"])}
+        # What one table does not promise, the model of all does not.
+        if any(one.get("rows_mix") is not False for one in self.described.values()):
+            self.metadata[NOT_COVERED] = ROWS_MIX
         self.shape = (None, self.n_features)  # of all tables; nobody knows the number of records
 
     def cost_in_words(self) -> str:

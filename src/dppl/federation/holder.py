@@ -28,7 +28,7 @@ import numpy as np
 
 from dppl import _validate
 from dppl._files import lasting_folder, locked
-from dppl._metadata import ENCODER, stated
+from dppl._metadata import ENCODER, depends_on_company, stated
 from dppl.errors import BudgetError, DpplError, LedgerError, ParameterError
 from dppl.federation.journal import Journal
 from dppl.federation.plan import (
@@ -102,7 +102,8 @@ class Holder:
     -----
     **Privacy.** Unit: one record, or a person with `groups`. Relation: add or remove. Released: the noisy answers of
     each plan that was charged, to everybody. Sensitivity: of each the reach of its query (`dppl.kernel.queries`).
-    Public inputs: all that a plan holds, `name`, `at_most`, the width and encoder of `X`. Not covered: records of the
+    Public inputs: all that a plan holds, `name`, `at_most`, the width and encoder of `X`, and whether its table
+    says that rows may depend on one another by rounding. Not covered: records of the
     same person elsewhere, timing, whether it takes part.
     """
 
@@ -138,6 +139,7 @@ class Holder:
             "name": name,
             "n_features": data.n_features,
             "encoder": stated(X, ENCODER),
+            "rows_mix": depends_on_company(X),
             "unit": ledger.unit,
             "at_most": int(at_most),
             "dppl": software_versions()["dppl"],

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dppl.errors import InputError
+from dppl.io._urls import shown_as
 from dppl.kernel.reading import characters_only
 
 AnyPath = str | os.PathLike[str]
@@ -132,9 +133,11 @@ def read_label_file(path: AnyPath) -> Array:
     file = Path(path)
     suffix = file.suffix.lower()
     if suffix not in _SUFFIXES:
-        raise InputError(f"labels must end in {', '.join(_SUFFIXES)}; got {file.name!r}; convert the file")
+        raise InputError(
+            f"labels must end in {', '.join(_SUFFIXES)}; got {Path(shown_as(file)).name!r}; convert the file"
+        )
     if suffix == ".npy":
-        return np.array(as_labels(load_npy(file), name=str(file)))
+        return np.array(as_labels(load_npy(file), name=shown_as(file)))
     return np.array(_lines(file), dtype=object)
 
 

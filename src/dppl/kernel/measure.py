@@ -146,7 +146,7 @@ class Measure:
                 times = paid.measurement.times
                 raise MeasurementError(f"{name!r} was declared for {times} asks of one fit, and all are answered.")
             counter.left[name] -= 1  # first: an ask that fails is spent
-            # Held to the end: what records keep between asks, such as weights of a person's rows, is of one ask.
+            # Held to the end: what records keep between asks, such as mapped rows, is of one ask.
             query, records, released = paid.measurement.query, counter.records, {**self._always, **released}
             if isinstance(records, NoisyRecords):
                 return records.answer(name, **released)

@@ -240,6 +240,7 @@ def test_frames_name_the_columns_that_are_no_numbers():
         (["check", "--read", "kind=csv"], "postgresql://bob:s3cret@host/x"),
         (["train", "--encoder", "pixels"], "s3://bob:s3cret@bucket/x.npy"),
         (["fit"], "rows.npz"),
+        (["fit", "--read", "labels=postgresql://bob:s3cret@host"], "rows.npz"),
     ],
 )
 def test_no_message_shows_the_password_of_a_url(command, data, here, cli, error_line):

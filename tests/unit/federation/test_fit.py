@@ -21,6 +21,7 @@ from dppl import (
 )
 from dppl.errors import EngineError, InputError, ParameterError
 from dppl.estimators.model_file import describe
+from dppl.estimators.plan import ROWS_MIX
 from dppl.federation import Federation, Holder, InProcess
 from dppl.io import EmbeddingTable
 from dppl.kernel.queries import ClassSums
@@ -172,6 +173,17 @@ def test_institutions_must_agree_in_width_unit_and_encoder(tmp_path):
     others = [holder(tmp_path, name, data=(table, y, None)) for name, table in zip("xy", tables_of, strict=True)]
     with pytest.raises(ParameterError, match="agree in encoder"):
         Federation(InProcess(dict(zip("xy", others, strict=True))))
+
+
+@pytest.mark.parametrize("said", [{"not_covered": "rounding"}, {}])
+def test_a_table_whose_rows_may_mix_is_named_for_all(said, tmp_path):
+    X, y, _ = tables()["west"]
+    mixed = holder(tmp_path, "west", data=(EmbeddingTable.of(X, metadata=said), y, None))
+    with mixed, holder(tmp_path) as north:
+        model = made(MeanPrototypes).fit(Federation(InProcess({"north": north, "west": mixed})))
+    assert (ROWS_MIX in model.guarantee_.not_covered) == bool(said)
+    model.save(tmp_path / "model.safetensors")
+    assert dppl.verify(tmp_path / "model.safetensors").holds
 
 
 def test_an_account_must_be_of_the_unit_and_relation_of_the_institution(tmp_path):
