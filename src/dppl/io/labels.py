@@ -105,7 +105,7 @@ def type_name(array: Array) -> str:
 
 def load_npy(path: Path) -> Array:
     """Map an npy file read-only; never runs the code of pickled objects."""
-    with converting(f"{path} must be an npy file that NumPy can map", PLAIN):
+    with converting(f"{shown_as(path)} must be an npy file that NumPy can map", PLAIN):
         # Not np.load: that reads a zip or a pickle too, whatever the suffix says.
         return np.lib.format.open_memmap(path, mode="r")
 
@@ -144,7 +144,7 @@ def read_label_file(path: AnyPath) -> Array:
 def _lines(path: Path) -> list[str]:
     """Read the lines of a UTF-8 text, without the white space around them."""
     # The encoding belongs to the file, and not to a label.
-    with converting(f"{path} must be a UTF-8 text file", "name another file, or save it as UTF-8"):
+    with converting(f"{shown_as(path)} must be a UTF-8 text file", "name another file, or save it as UTF-8"):
         text = path.read_bytes().decode()
     if text in ("", _BYTE_ORDER_MARK):
         return []

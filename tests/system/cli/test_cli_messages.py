@@ -240,7 +240,6 @@ def test_frames_name_the_columns_that_are_no_numbers():
         (["check", "--read", "kind=csv"], "postgresql://bob:s3cret@host/x"),
         (["train", "--encoder", "pixels"], "s3://bob:s3cret@bucket/x.npy"),
         (["fit"], "rows.npz"),
-        (["fit", "--read", "labels=postgresql://bob:s3cret@host"], "rows.npz"),
     ],
 )
 def test_no_message_shows_the_password_of_a_url(command, data, here, cli, error_line):
@@ -257,3 +256,12 @@ def test_an_empty_value_charges_nothing(value, here, cli, error_line):
     result = cli("evaluate", "classes.txt", "texts.csv", "--read", value, "--mu", "1")
     assert result.exit_code == 2
     assert error_line(result).endswith(f"--read must be NAME=VALUE; got '{value}'.")
+
+
+@pytest.mark.parametrize("name", ["", "/y.npy", "/y.txt"])
+def test_no_message_shows_the_password_of_a_file_of_labels(name, here, cli, error_line):
+    np.savez("rows.npz", x=np.ones((3, 2)))
+    labels = f"labels=postgresql://bob:s3cret@host{name}"
+    line = error_line(cli("fit", "rows.npz", "--classes", "classes.txt", *FIT, "--read", labels))
+    assert "host" in line
+    assert "s3cret" not in line
