@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from dppl._progress import progress
-from dppl.cli._groups import NoiseBudget, parse_pairs
+from dppl.cli._groups import NoiseBudget, Persons, parse_pairs
 from dppl.cli._output import note, print_model, printable, tell_owner
 from dppl.cli._request import argument, option, request
 from dppl.cli.embed import resumable
@@ -24,7 +24,7 @@ _BATCH = 5000
 
 
 @request("network", "out", "classes", "epsilon", "delta", "batch_size")
-class Finetune(NoiseBudget, Training):
+class Finetune(NoiseBudget, Training, Persons):
     r"""Train weights of a public network privately on images, and save them.
 
     For where a classifier on embeddings (`dppl train`) is not enough. Needs

@@ -17,9 +17,10 @@ from dppl._files import write_atomically
 from dppl._fingerprint import Fingerprint
 from dppl.encoders.load import Device, refuse_code
 from dppl.errors import InputError
+from dppl.estimators.plan import of_persons
 from dppl.finetune.model_file import describe
 from dppl.finetune.networks import Network, load_network
-from dppl.io import Source, read_table
+from dppl.io import PERSON, Source, read_ids, read_table
 from dppl.kernel.privacy import Guarantee
 from dppl.training import workflow
 
@@ -53,7 +54,8 @@ def train(
     """
     if source.label_type is None:
         raise InputError("the records have no labels.")
-    guarantee = model.plan(network.shape, ledger=ledger)
+    guarantee, persons = model.plan(network.shape, ledger=ledger), source.person_type is not None
+    guarantee = of_persons(guarantee, whole=True) if persons else guarantee
     checkpoint = folder / workflow.TRAINING
     if ledger is not None and not checkpoint.exists():  # what was begun is paid for
         ledger.check(guarantee, partition=partition)
@@ -68,6 +70,7 @@ def train(
             model.fit(
                 network.inputs(table),
                 table.y,
+                groups=read_ids(done.table, PERSON) if persons else None,
                 ledger=ledger,
                 partition=partition,
                 checkpoint=checkpoint if model.random_state is None else None,

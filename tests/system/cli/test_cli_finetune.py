@@ -23,6 +23,7 @@ from dppl.finetune import Recipe, SparseFinetuner
 from dppl.finetune.files import Checkpoint
 from dppl.finetune.networks import load_network
 from dppl.io import pipeline
+from dppl.kernel.privacy.guarantee import PERSON
 from dppl.serve import open_model
 from dppl.training import PrivateClassifier
 from overhearing import overheard
@@ -238,6 +239,34 @@ def test_labels_may_stand_in_a_file(photos, cli):
         "sparsity=0.5",
     )
     assert "['conv', 'head']" in run(cli, "show", "m.safetensors").stdout
+
+
+def test_persons_are_named_as_for_a_fit(photos, cli, error_line):
+    names = [f"{label}/{number}.png" for label in CLASSES for number in range(8)]
+    labels, patients = [name.split("/")[0] for name in names], [f"Jane-Doe-{place % 5}" for place in range(24)]
+    lines = map(",".join, zip(names, labels, patients, strict=True))
+    (photos / "labels.csv").write_text("\n".join(["file,label,patient", *lines]))
+    command = [*FINETUNE, "--mu", "1", "--options", "random_state=3", "--read", "labels=labels.csv"]
+    command += ["--groups", "patient", "--ledger", "ledger.db", "wards"]
+    run(cli, "ledger", "create", "ledger.db", "wards", "--mu", "1")
+    assert "is accounted by the record, but this release protects a person" in error_line(cli(*command))
+    assert not (photos / "m.safetensors.work").exists()  # which was said before an image was read
+    (photos / "ledger.db").unlink()
+    run(cli, "ledger", "create", "ledger.db", "wards", "--mu", "1", "--unit", "person")
+    said = run(cli, *command)
+    network, content = load_network(NETWORK), (photos / "m.safetensors").read_bytes()
+    model = SparseFinetuner.load("m.safetensors", network.module)
+    assert model.guarantee_.unit == PERSON
+    X = np.float16([network.encode([Image.open(photos / "photos" / name)])[0] for name in names])
+    trained = {}
+    for groups in (patients, None):
+        again = SparseFinetuner(**model.get_params() | {"random_state": 3})
+        again.fit(network.inputs(X), labels, groups=groups)
+        trained[again.guarantee_.unit] = again.module_.state_dict()["5.weight"].numpy()
+    assert np.allclose(trained[PERSON], model.module_.state_dict()["5.weight"].numpy(), atol=1e-4)
+    assert not np.allclose(trained["one record"], trained[PERSON], atol=1e-2)
+    left = [content, *(path.read_bytes() for path in photos.glob("*.db"))]
+    assert not any(b"Jane" in one or b"patient" in one for one in [*left, said.output.encode()])
 
 
 def test_a_ledger_pays_once(photos, cli):
