@@ -32,8 +32,7 @@ from laws.traces import messages_of, traces
 from loops import loop
 
 pytestmark = pytest.mark.slow
-# Streams of overlapping tasks protect a person in a way of their own.
-OF_PERSONS = [kind for kind in CHARGED if kind.adjacency == "add-remove" and "overlapping" not in kind.variant]
+OF_PERSONS = [kind for kind in CHARGED if kind.adjacency == "add-remove"]
 # Persons enter these with all of their records, and the others as one row of a class.
 WHOLE = [kind for kind in OF_PERSONS if kind.cls.whole_persons]
 AS_ROWS = [kind for kind in OF_PERSONS if kind not in WHOLE]

@@ -21,7 +21,7 @@ from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.parameters import same_value
-from dppl.estimators.plan import A_RECORD_IN_ONE_TASK, Plan, Setting, Task, of_persons
+from dppl.estimators.plan import A_RECORD_IN_EACH_TASK, A_RECORD_IN_ONE_TASK, Plan, Setting, Task, of_persons
 from dppl.kernel import reading
 from dppl.kernel.privacy import Budget, Cost, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
@@ -63,7 +63,7 @@ RELATIONS = {
             "two data sets are neighbours when some of the tasks, one or several or all, differ by one record each, "
             "added or removed"
         ),
-        assumption="a person, or a record, is in a task at most once",
+        assumption=A_RECORD_IN_EACH_TASK,
         not_covered="several records of one person in one task (the guarantee weakens with their number)",
     ),
 }
@@ -118,8 +118,8 @@ class ContinualClassifier(EmbeddingClassifier):
         y : array-like of shape (n_records,), default=None
             Private labels. None is for a table in parts.
         groups : array-like of shape (n_records,), default=None
-            Private ids of persons, as of `fit`: in all tasks, or in none. A person is in one task, with all of their
-            records. Tasks that may overlap take none.
+            Private ids of persons, as of `fit`: in all tasks, or in none. A person is in one task, or in any of those
+            that overlap, with any number of records.
         task_classes : array-like, default=None
             Classes that the task may hold by public knowledge, never by its records. A class that no task may hold is
             never predicted. None is all.

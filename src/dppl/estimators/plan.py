@@ -35,7 +35,7 @@ _NOT_COVERED = (
     "wrong person ids, a person with several ids, and missing ids, each of which counts as a person of its own",
     "a changed record of a person, which counts as one person removed and one added",
     "other releases from records of the same persons, here or in other data sets, whose costs add up",
-    "whether the fit stopped at an id that cannot be compared by value, or because the records changed meanwhile",
+    "whether the fit stopped at an id that cannot be compared by value",
 )
 _WHO_TOOK_PART = "the names of the institutions, and what they state of their tables"
 _OWN_NOISE = (
@@ -45,8 +45,9 @@ _OWN_NOISE = (
 _AT_SEVERAL = "a person with records at several institutions, for whom squares of mu add up"
 _WHO_AND_WHEN = "which institutions took part, and when each of them answered"
 _RECORDS, _PERSONS = "number of records", "number of persons"
-# What disjoint tasks of a stream rest on.
+# What disjoint tasks of a stream rest on, and tasks that may overlap, unless there are ids of persons.
 A_RECORD_IN_ONE_TASK, _A_PERSON_IN_ONE_TASK = "a record is in one task", "a person is in one task, with all records"
+A_RECORD_IN_EACH_TASK = "a person, or a record, is in a task at most once"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,10 +157,6 @@ def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: b
             "would be public.",
             parameter="groups",
         )
-    if guarantee.unit != RECORD:
-        raise ParameterError(
-            f"is for fits that protect {RECORD}; this one protects {guarantee.unit}. Leave it out.", parameter="groups"
-        )
     if whole:
         classes = "all" if max_classes is None else str(max_classes)
         rows = "as much as one record, whatever their number"
@@ -168,20 +165,21 @@ def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: b
         rows = "as one record, of one class"
         if classes != "1":
             rows = f"as at most {classes} records, each of another class"
+    if guarantee.unit != RECORD:  # of tasks that may overlap: what they cost a person adds up
+        rows += ", in each task"
     # Each person is one row wherever rows are counted: only sums of single classes take several of a person.
     releases = [replace(one, statistic=one.statistic.replace(_RECORDS, _PERSONS, 1)) for one in guarantee.releases]
     of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
     others = [text for text in guarantee.not_covered if not text.startswith(of_records)]
+    assumed = [one for one in guarantee.assumptions if one != A_RECORD_IN_EACH_TASK]
+    assumed = [one.replace(A_RECORD_IN_ONE_TASK, _A_PERSON_IN_ONE_TASK) for one in assumed]
     return replace(
         guarantee,
         unit=PERSON,
         releases=tuple(releases),
         neighbours=_NEIGHBOURS + rows,
         public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({classes})"),
-        assumptions=(
-            *(one.replace(A_RECORD_IN_ONE_TASK, _A_PERSON_IN_ONE_TASK) for one in guarantee.assumptions),
-            _ONE_ID,
-        ),
+        assumptions=(*assumed, _ONE_ID),
         not_covered=(*others, *_NOT_COVERED),
     )
 

@@ -19,7 +19,7 @@ from dppl.continual.ensemble import Scores, combined_scores, normalised
 from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.estimators.base import forget
 from dppl.estimators.parameters import check_values, parameters, same_value
-from dppl.estimators.plan import seed_of
+from dppl.estimators.plan import of_persons, seed_of
 from dppl.finetune import model_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs
 from dppl.finetune.selection import head_of, weights_of
@@ -75,8 +75,8 @@ class FilmEnsemble(NetworkClassifier):
 
     Notes
     -----
-    **Privacy.** Unit: one record; with ``tasks="overlapping"`` a person with at most one record in each task.
-    Relation: add one record to one task, or remove it from one; or that in several tasks. Released: for every task
+    **Privacy.** Unit: one record; with ``tasks="overlapping"`` a person with at most one record in each task; with
+    `groups` a person. Relation: add one to one task, or remove it; or that in several tasks. Released: for every task
     the sums of clipped gradients of all steps, as by `SparseFinetuner`, at the full budget; all models in between
     may be published. Sensitivity: as for `SparseFinetuner` for the task that holds the record, and nothing for all
     others, which start from the public network. Public inputs: `module`, `classes`, `task_classes`, the boundaries
@@ -113,6 +113,7 @@ class FilmEnsemble(NetworkClassifier):
         X: Any,
         y: Any,
         *,
+        groups: Any = None,
         task_classes: ArrayLike | None = None,
         ledger: Ledger | None = None,
         partition: str | None = None,
@@ -124,7 +125,7 @@ class FilmEnsemble(NetworkClassifier):
         ----------
         X : array-like or tensor of shape (n_records, ...)
             Private records of the task, as the module takes them; an empty task is one, too.
-        y, task_classes, partition
+        y, groups, task_classes, partition
             As in `ContinualPrototypes.partial_fit`.
         ledger : Ledger, default=None
             Account of the data set, charged before the first step. It cannot be charged with a `sampling_rate` below 1.
@@ -137,12 +138,12 @@ class FilmEnsemble(NetworkClassifier):
         classes = reading.public_classes(self.classes)
         allowed = stream.codes_of_task(task_classes, classes)
         within_task = partial(reading.within_task, allowed=allowed, unknown_labels=self.unknown_labels)
-        records = PrivateRecords(X, y, classes, self.unknown_labels, within_task)
+        records = PrivateRecords(X, y, classes, self.unknown_labels, within_task, groups)
         training = finetuner._training(records.shape, integral=records.integral, ledger=ledger)
         finetuner.sampling_rate = training.sampling_rate
         public = self._public(finetuner, records)
         stream.refuse_partition(partition, self.tasks)
-        training.guarantee = self._of_one_task(training.guarantee)
+        training.guarantee = self._of_one_task(training.guarantee, persons=groups is not None)
         module, promised = training.run(
             records,
             ledger=ledger,
@@ -195,9 +196,10 @@ class FilmEnsemble(NetworkClassifier):
                 )
         return public
 
-    def _of_one_task(self, guarantee: Guarantee) -> Guarantee:
+    def _of_one_task(self, guarantee: Guarantee, *, persons: bool) -> Guarantee:
         """Return what the next task guarantees by itself, if all together stay within reason."""
         guarantee = stream.of_stream(guarantee, stream.RELATIONS[self.tasks], self.tasks)
+        guarantee = of_persons(guarantee, whole=True) if persons else guarantee
         releases = tuple(replace(one, statistic=f"{one.statistic}, of one task") for one in guarantee.releases)
         guarantee, n = replace(guarantee, releases=releases), getattr(self, "n_tasks_", 0)
         if n:

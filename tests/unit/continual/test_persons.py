@@ -9,6 +9,7 @@ from dppl.errors import ParameterError
 from dppl.kernel import persons
 from dppl.kernel.privacy.guarantee import PERSON
 from dppl.statement.verification import verify
+from laws.replay import spent, watched
 
 RNG = np.random.default_rng(0)
 X, Y, IDS = RNG.normal(size=(90, 8)), RNG.integers(0, 3, 90), np.repeat(np.arange(22), RNG.integers(1, 9, 22))[:90]
@@ -44,6 +45,30 @@ def test_ids_are_given_in_all_tasks_or_in_none(first):
         model.partial_fit(X[~FIRST], Y[~FIRST], **({} if first else {"groups": IDS[~FIRST]}))
 
 
-def test_tasks_that_may_overlap_take_no_ids():
-    with pytest.raises(ParameterError, match="this one protects a person with at most one record"):
-        fitted(ContinualPrototypes, [(X, Y, {"groups": IDS})], tasks="overlapping")
+def replay(**options):
+    """Return what a person with several records in each of three tasks shows, and the statement, as squares of mu."""
+    others = [(X[own][:9], Y[own][:9], IDS[own][:9].tolist()) for own in (FIRST, ~FIRST, FIRST)]
+    own = [(np.tile(np.eye(8)[:1], (n, 1)), [0] * n, ["patient"] * n) for n in (1, 7, 40)]
+    more = [
+        (np.concatenate([few, rows]), [*labels, *theirs], {"groups": [*ids, *whose]})
+        for (few, labels, ids), (rows, theirs, whose) in zip(others, own, strict=True)
+    ]
+    with watched() as uses:
+        first = fitted(ContinualPrototypes, more, **options)
+    with watched([answer for *_, answer in uses]) as again:
+        second = fitted(ContinualPrototypes, [(few, labels, {"groups": ids}) for few, labels, ids in others], **options)
+    assert first.to_bytes() == second.to_bytes()
+    shown = sum(spent(one, other, 1) for one, other in zip(uses, again, strict=True))
+    return float(shown), first.guarantee_.mu**2, first
+
+
+def test_what_overlapping_tasks_cost_a_person_adds_up():
+    shown, stated, model = replay(tasks="overlapping")
+    assert 0.9 * 3 * 0.5**2 <= shown <= stated <= 3 * 0.5**2 * (1 + 1e-9)
+    assert model.guarantee_.unit == PERSON
+    assert model.guarantee_.neighbours.endswith("a person counts as one record, of one class, in each task")
+    assert not any("at most once" in one for one in model.guarantee_.assumptions)
+    assert verify(model).holds
+    # The statement of disjoint tasks does not cover a person in three.
+    shown, stated, _ = replay(tasks="disjoint")
+    assert shown > 2 * stated

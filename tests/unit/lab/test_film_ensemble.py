@@ -12,6 +12,7 @@ from dppl.estimators.plan import seed_of
 from dppl.finetune import Recipe, SparseFinetuner
 from dppl.finetune.gradients import NetworkGradients
 from dppl.finetune.trainer import Training
+from dppl.kernel.privacy.guarantee import PERSON
 from dppl.lab import FilmEnsemble
 from laws.replay import spent, watched
 
@@ -29,8 +30,8 @@ def make(module, budget=BUDGET, *, options=OPTIONS, random_state=0, **further):
 
 def learn(module, given, model=None, **further):
     model = make(module, **further) if model is None else model
-    for X, y in given:
-        model.partial_fit(X, y)
+    for X, y, *groups in given:
+        model.partial_fit(X, y, groups=groups[0] if groups else None)
     return model
 
 
@@ -144,6 +145,28 @@ def test_a_person_in_all_tasks_pays_what_each_of_them_costs(net, tasks):
     few = [(X[:4], y[:4]) for X, y in tasks]
     cost, stated = replay(net, few, 1, np.full((1, 6, 6), 2.0, np.float32), options=ALONE, tasks="overlapping")
     assert stated * Fraction(3, 10) < cost <= stated / 3 * (1 + Fraction(1, 10**9))
+
+
+def test_a_person_of_many_records_pays_as_one_of_one_does(net, tasks):
+    few = [(X[:4], y[:4], [0, 0, 1, None]) for X, y in tasks]
+    X, y, ids = few[1]
+    many = np.concatenate([X, np.full((9, 1, 6, 6), 2.0, np.float32)]), [*y, *"bbbbbbbba"], [*ids, *["patient"] * 9]
+    stated = learn(net, few, options=ALONE).guarantee_
+    with watched() as uses:
+        first = learn(net, [few[0], many, few[2]], options=ALONE)
+    with watched([answer for *_, answer in uses]) as again:
+        second = learn(net, few, options=ALONE)
+    cost = sum(spent(one, other, 3) for one, other in zip(uses, again, strict=True))
+    assert Fraction(9, 10) * Fraction(stated.mu) ** 2 < cost <= Fraction(stated.mu) ** 2
+    assert first.guarantee_ == second.guarantee_ == stated
+    assert stated.unit == PERSON
+    with pytest.raises(ParameterError, match="earlier tasks has other"):
+        first.partial_fit(X, y)
+    # Their records by themselves cost more than was stated.
+    with watched([answer for *_, answer in uses]) as alone:
+        learn(net, [few[0][:2], many[:2], few[2][:2]], options=ALONE)
+    moved = alone[3][1] - again[3][1]
+    assert sum(int(step) ** 2 for step in moved) > 9 * uses[3][0].squared_sensitivity / 3
 
 
 def test_the_replay_notices_records_that_later_tasks_see_again(net, tasks, monkeypatch):

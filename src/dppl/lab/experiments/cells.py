@@ -51,7 +51,7 @@ def check_cells(cells: Iterable[Cell], datasets: _Specs) -> None:
         if cell.stream is not None:
             cell.stream.check(dataset)
         if dataset.groups is not None and (cell.trials or cell.stream is not None):
-            raise ParameterError(f"data set {cell.dataset!r} has ids of persons: neither tune nor stream takes them.")
+            raise ParameterError(f"data set {cell.dataset!r} has groups in files; tune and streams take none.")
         try:
             model = _start(cell, dataset, cell.noise_seed)
             if ALL_METHODS[cell.method].private:
