@@ -16,7 +16,9 @@ trained network, at the rest. All three are composed exactly, and noise is seede
 Epochs, batches and learning rates follow from the number of records and the noise by a rule that was found on
 scikit-learn's digits, which are public (plan digits). A cell may change them, as in
 `--cell '{"variant": "FiLM", "epsilon": 8, "n": 2000, "seed": 0, "epochs": 6}'`. `halves` composes as a user can: the
-training takes half of epsilon and delta, and both fits of `SoftmaxPrototypes` the other half.
+training takes half of epsilon and delta, and both fits of `SoftmaxPrototypes` the other half. `standardised` keeps the
+mean and the deviation of every filter as they are. `correlated` takes records in a fixed order in place of samples, and
+later steps take back a part of the noise: so many bands of "toeplitz" in `dppl.kernel.factors`.
 
 Gradients of single records are computed in bfloat16, which is twice as fast on a CPU as the library. A gradient is off
 by 8 % of its length, and their sum by 2 %. All else is the library's.
@@ -36,6 +38,7 @@ import numpy as np
 import torch
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent, pld
 from safetensors.torch import load_file
+from scipy.linalg import toeplitz
 from scipy.optimize import brentq
 from sklearn.datasets import load_digits
 from torch import nn
@@ -44,7 +47,7 @@ from torch.nn import functional
 from dppl import ApproxDP, GaussianDP, SoftmaxPrototypes
 from dppl.errors import WeakBudgetWarning
 from dppl.finetune import Recipe, SparseFinetuner, select_weights, trainer
-from dppl.finetune.gradients import NetworkGradients
+from dppl.finetune.gradients import RADIUS, NetworkGradients
 from dppl.finetune.selection import sizes_of
 from dppl.kernel.mechanisms import gaussian
 
@@ -78,7 +81,8 @@ class Unit(nn.Module):
 
 def headed(body, model, n_classes):
     """Return the body with a linear layer on unit features that starts as the model, or from zero."""
-    linear, center = nn.Linear(64, n_classes).requires_grad_(False), np.zeros(64)
+    width = body.linear.in_features
+    linear, center = nn.Linear(width, n_classes).requires_grad_(False), np.zeros(width)
     linear.weight.zero_(), linear.bias.zero_()
     if model is not None:
         center = model.lattice_.center
@@ -89,10 +93,15 @@ def headed(body, model, n_classes):
 
 
 class Started(SparseFinetuner):
-    """Keeps the network's head, and may choose convolutions at random."""
+    """Keeps the network's head, and may choose convolutions at random, or take names."""
+
+    _trains_head = True
 
     def _selected(self, n_classes):
         module = deepcopy(self.module)
+        if isinstance(self.train, set):
+            names = {f"linear.1.{own}" for own in ("weight", "bias")} | self.train
+            return module, {name: None for name, _ in module.named_parameters() if name in names}
         selection = select_weights(module, self.train, sparsity=self.sparsity)
         if self.mask == "random":
             names = list(select_weights(module, ("conv",), sparsity=1.0))
@@ -104,6 +113,40 @@ class Started(SparseFinetuner):
                 if len(places := taken[(taken >= start) & (taken < stop)] - start):
                     selection[name] = places
         return module, {name: selection[name] for name, _ in module.named_parameters() if name in selection}
+
+
+class Standardised(nn.Conv2d):
+    """A convolution whose filters keep the means and deviations that they had in public."""
+
+    def __init__(self, given):
+        shape = given.in_channels, given.out_channels, given.kernel_size, given.stride, given.padding
+        super().__init__(*shape, bias=False)
+        self.weight = nn.Parameter(given.weight.detach().clone(), requires_grad=False)
+        mean, deviation, _ = self.parts()
+        self.register_buffer("mean", mean), self.register_buffer("deviation", deviation)
+
+    def parts(self):
+        """Return means, deviations, and filters of mean 0 and deviation 1."""
+        mean = self.weight.mean((1, 2, 3), keepdim=True)
+        deviation = self.weight.std((1, 2, 3), keepdim=True, correction=0)
+        return mean, deviation, (self.weight - mean) / deviation
+
+    def forward(self, x):
+        """Return the images, filtered."""
+        return self._conv_forward(x, self.mean + self.deviation * self.parts()[2], None)
+
+    def pulled(self, rows):
+        """Return gradients in the weights from those in the filters, of shape (n, channels, -1)."""
+        _, deviation, unit = (part.flatten(1) for part in self.parts())
+        rows = rows.float() - rows.mean(2, keepdim=True, dtype=torch.float32)
+        return (rows - unit * (rows * unit).mean(2, keepdim=True)) * (self.deviation.flatten(1) / deviation)
+
+
+def standardised(module):
+    """Return the network with standardised convolutions, which computes the same."""
+    for name, child in module.named_children():
+        setattr(module, name, Standardised(child) if isinstance(child, nn.Conv2d) else standardised(child))
+    return module
 
 
 class FastGradients(NetworkGradients):
@@ -141,12 +184,37 @@ class FastGradients(NetworkGradients):
         """Compare nothing: bfloat16 is too coarse for it."""
 
 
+class OrderedGradients(FastGradients):
+    """Sums over batches in a fixed order, with correlated noise."""
+
+    step = 0
+
+    def answer(self, mechanism, records, source, *, weights):
+        """Return the sum at these weights over the next batch."""
+        if not self.step:
+            plain = np.random.default_rng(self.seed).normal(0, RADIUS * self.deviation, (len(self.matrix), self.size))
+            self.noise = np.rint(np.linalg.solve(self.matrix, plain)).astype(np.int64)
+        now = np.arange(len(records.codes)) % self.n_batches == self.step % self.n_batches
+        self.step += 1
+        return self.exact(records, weights=weights, taken=now) + self.noise[self.step - 1]
+
+
+def correlation(bands, steps, n_batches):
+    """Return the matrix, the norm of what a record adds to its rows, and how much the noise of prefix sums shrinks."""
+    column = np.cumprod([1, *(1 - 1 / (2 * np.arange(1, steps)))]) * (np.arange(steps) < bands)
+    matrix = toeplitz(column, np.zeros(steps))
+    # A record takes part once in `n_batches` steps; no entry is negative, so the most that it adds is in one direction.
+    reach = np.linalg.norm(matrix[:, ::n_batches].sum(1))
+    sums = np.tri(steps)
+    return matrix, reach, np.linalg.norm(np.linalg.solve(matrix.T, sums.T)) / np.linalg.norm(sums)
+
+
 def of_layer(layer, given, slope):
     """Return gradients of single records in the weights of a layer, flat, from its input and the slope behind it."""
     n = len(given)
     if isinstance(layer, nn.Linear):
-        given, slope = given.float(), slope.float()
-        return {"weight": (slope[:, :, None] * given[:, None]).reshape(n, -1), "bias": slope}
+        given, slope = (tensor.float().reshape(n, -1, tensor.shape[-1]) for tensor in (given, slope))
+        return {"weight": torch.bmm(slope.transpose(1, 2), given).flatten(1), "bias": slope.sum(1)}
     slope, given = slope.permute(0, 2, 3, 1), given.to(slope.dtype).permute(0, 2, 3, 1)
     height, width, channels = slope.shape[1:]
     slope = slope.reshape(n, -1, channels)
@@ -161,7 +229,8 @@ def of_layer(layer, given, slope):
     shape = (n, height, width, kernel, kernel * given.shape[3])
     windows = padded.as_strided(shape, (a, step * b, step * c, b, 1)).reshape(n, height * width, -1)
     rows = torch.bmm(slope.transpose(1, 2), windows).reshape(n, channels, kernel, kernel, -1)
-    return {"weight": rows.permute(0, 1, 4, 2, 3).reshape(n, -1)}
+    rows = rows.permute(0, 1, 4, 2, 3).reshape(n, channels, -1)
+    return {"weight": (layer.pulled(rows) if isinstance(layer, Standardised) else rows).flatten(1)}
 
 
 @cache
@@ -245,23 +314,29 @@ def cell(body, data, features, settings):
     steps = round(epochs / rate)
     before = 0.0 if halves else mu * (start + end) ** 0.5
     noise = noise_multiplier(spent, rate, steps, before) if np.isfinite(epsilon) else 1e-6
+    gradients, shrinks = FastGradients, 1.0
+    if bands := settings.get("correlated"):
+        matrix, reach, shrinks = correlation(bands, steps, round(1 / rate))
+        noise = reach / (mu * (1 - start - end) ** 0.5)
+        ordered = {"matrix": matrix, "deviation": noise, "n_batches": round(1 / rate), "seed": seed}
+        gradients = type("Gradients", (OrderedGradients,), ordered)
     train, sparsity, mask = VARIANTS[variant]
-    scale = settings.get("scale", 1.0) * min(1.0, rate * n / (LEAST * noise))
+    scale = settings.get("scale", 1.0) * min(1.0, rate * n / (LEAST * noise * shrinks))
     recipe = Recipe(
         epochs=epochs,
         batch_size=rate * n,
         clip=CLIP,
-        learning_rate=scale * (CONV_RATE if "conv" in train else NORM_RATE),
+        learning_rate=scale * settings.get("learning_rate", CONV_RATE if "conv" in train else NORM_RATE),
         head_learning_rate=scale * HEAD_RATE,
         warmup_epochs=rate,
         block=BLOCK,
     )
-    network = headed(body, model, len(classes))
+    network = headed(standardised(deepcopy(body)) if settings.get("standardised") else body, model, len(classes))
     if variant == "head":  # the body is frozen, so that its features do
         network, (x, x_test) = network.linear, features
     estimator = Started(
         network,
-        ApproxDP(1.0, DELTA),  # its noise is replaced
+        GaussianDP(steps**0.5 / noise) if rate == 1 else ApproxDP(1.0, DELTA),  # whose noise is replaced
         classes,
         train=train,
         sparsity=sparsity,
@@ -270,7 +345,7 @@ def cell(body, data, features, settings):
         random_state=seed,
     )
     estimator.mask = mask
-    fast = patch.object(trainer, "NetworkGradients", FastGradients)
+    fast = patch.object(trainer, "NetworkGradients", gradients)
     with fast, patch.object(gaussian, "sampled_gaussian_multiplier", return_value=noise):
         estimator.fit(x[taken], y[taken])
     found["trained"] = float((in_batches(estimator.module_, x_test).argmax(1) == y_test).mean())
@@ -283,7 +358,7 @@ def cell(body, data, features, settings):
         last = SoftmaxPrototypes(GaussianDP(mu * end**0.5), classes, random_state=seed + 1000)
         found["accuracy"] = last.fit(seen[0], y[taken]).score(seen[1], y_test)
     size = sum(sizes_of(estimator.module_, estimator.selection_))
-    return found | {"size": size, "noise": noise, "seconds": time.process_time() - begun}
+    return found | {"size": size, "noise": noise * shrinks, "seconds": time.process_time() - begun}
 
 
 def planned(plan):
@@ -295,11 +370,16 @@ def planned(plan):
         changes = [
             {"start": 0},
             {"end": 0},
+            {"rate": 0.125},
             {"rate": 0.25},
+            {"rate": 1.0, "epochs": 12},
             {"epochs": 6},
+            {"correlated": 16},
+            {"correlated": 48},
             {"halves": 1},
         ]
-        return [{"variant": "FiLM", "epsilon": e, "n": 2000, "seed": 0, **one} for e in (8.0, 2.0) for one in changes]
+        changes = [("FiLM", one) for one in changes] + [("all", {}), ("all", {"standardised": 1})]
+        return [{"variant": v, "epsilon": 8.0, "n": 2000, "seed": s, **one} for s in (0, 1) for v, one in changes]
     if plan == "records":
         cells = [("features", e, n, s) for n in SIZES for e in EPSILONS for s in SEEDS]
         cells += [(v, e, n, s) for s in SEEDS for n in SIZES for v in ("FiLM", "all") for e in (8.0, 1.0)]
