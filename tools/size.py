@@ -18,7 +18,7 @@ BUDGET = {
     "finetune": 1980,
     "io": 3780,
     "kernel": 7675,
-    "lab": 4591,
+    "lab": 4595,
     "planning": 524,
     "prototypes": 1290,
     "serve": 925,

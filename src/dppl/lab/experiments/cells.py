@@ -22,6 +22,7 @@ from dppl._types import Array
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.estimators import PublicData
 from dppl.kernel.mechanisms import CoinPress
+from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.privacy.composition import split
 from dppl.kernel.privacy.guarantee import software_versions
 from dppl.lab import long_tailed
@@ -59,6 +60,7 @@ def check_cells(cells: Iterable[Cell], datasets: _Specs) -> None:
                 if cell.stream is not None and most is not None and most < cell.stream.n_tasks:
                     raise ParameterError(f"max_tasks is {most}, and the stream has {cell.stream.n_tasks} tasks.")
                 model.check_parameters()
+                ids_of_fit(dataset.groups, dataset.X, model.max_classes_per_person)
                 width = dataset.X.shape[1]
                 model._lattice(width, None if cell.pool is None else np.ones((1, width), np.float32))
         except (DpplError, TypeError, ValueError) as error:

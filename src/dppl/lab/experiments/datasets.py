@@ -273,8 +273,8 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
 def _check_labels(spec: DatasetSpec, name: str, labels: Array, rows: Array) -> None:
     if labels.shape != (len(rows),):
         raise InputError(
-            f"data set {spec.name!r}: {name} must hold a label for each of the {len(rows)} rows of "
-            f"{name.replace('y', 'x')}; got shape {labels.shape}."
+            f"data set {spec.name!r}: {name} must hold one value for each of the {len(rows)} rows; "
+            f"got shape {labels.shape}."
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 from dppl._optional import optional
+from dppl.kernel.privacy.guarantee import PERSON
 from dppl.lab.experiments.config import NATURAL
 from dppl.lab.experiments.figures import Line
 from dppl.lab.experiments.methods import ALL_METHODS
@@ -48,6 +49,7 @@ def _row(result: Result, several_notions: bool) -> dict[str, Any]:
     pool = cell["pool"] or {"name": "", "rows": None, "first": None}
     mark = f", {notion}" if several_notions and notion != "none" else ""
     name, place = series_name(cell, mark), place_of(cell)
+    of_persons = ", for persons" if result.get("unit") == PERSON else ""
     exact = "exact" if result["exact"] else "floating point"
     return {
         "cell": cell,
@@ -60,7 +62,7 @@ def _row(result: Result, several_notions: bool) -> dict[str, Any]:
         "tuned": result["tuned"],
         "notion": notion,
         "mark": mark,
-        "promise": "none" if notion == "none" else f"{notion}, {result['adjacency']}, {exact}",
+        "promise": "none" if notion == "none" else f"{notion}, {result['adjacency']}{of_persons}, {exact}",
         "adjacency": result["adjacency"],
         "dataset": place[0],
         "encoder": place[1],

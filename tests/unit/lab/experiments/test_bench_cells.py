@@ -13,6 +13,7 @@ from dppl.kernel.mechanisms import CoinPress
 from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.lab import long_tailed
 from dppl.lab.experiments import cells as cells_module
+from dppl.lab.experiments import frame
 from dppl.lab.experiments.cells import check_cells, run_cell
 from dppl.lab.experiments.datasets import DatasetSpec, Examples, Pool, load_dataset, random_rows
 from dppl.lab.experiments.methods import METHODS, Method
@@ -86,6 +87,7 @@ def test_the_calibration_of_models_with_probabilities_is_measured(run, data):
         ({"method": "mean", "lattice__pool": 17}, "pool must be at most the number of features, 16; got 17"),
         ({"method": "linear-probe", "steps": 0}, "linear-probe with steps: 0, .*steps must be an integer"),
         ({"method": "public", "clip": 3}, "public with clip: 3"),
+        ({"method": "mean", "max_classes_per_person": 2}, "max_classes_per_person is for fits with ids of persons"),
     ],
 )
 def test_a_check_finds_bad_parameters_without_a_fit(experiment, monkeypatch, method, told):
@@ -105,7 +107,7 @@ def test_a_check_passes_what_runs_and_names_arrays_that_do_not_fit(experiment, d
     with pytest.raises(InputError, match="has 60 rows; 61 were to be drawn"):
         check_cells(small.cells, small.datasets)
     np.save(data / "blobs" / "train_y.npy", np.zeros(3))
-    with pytest.raises(InputError, match="train_y must hold a label for each of the 160 rows"):
+    with pytest.raises(InputError, match="train_y must hold one value for each of the 160 rows"):
         check_cells(loaded.cells, loaded.datasets)
 
 
@@ -325,7 +327,7 @@ def test_a_pool_leaves_rows_out_by_their_lines_before_it_takes_the_first(experim
     [
         ("test_x", np.zeros((40, 3)), "test_x must have two dimensions and 16 features; got shape"),
         ("public_x", np.zeros(5), "near must have two dimensions and 16 features"),
-        ("train_y", np.zeros(3), "train_y must hold a label for each of the 160 rows"),
+        ("train_y", np.zeros(3), "train_y must hold one value for each of the 160 rows"),
     ],
 )
 def test_parts_that_do_not_fit_together_are_an_error(experiment, data, name, array, told):
@@ -356,6 +358,8 @@ def test_the_number_of_classes_of_a_person_is_an_axis(run, data, monkeypatch):
     assert len(seen) == 2
     assert all((more["groups"] == ids[rows]).all() for more in seen)
     assert one["metrics"] != two["metrics"]
+    assert frame._row(one, False)["promise"] == "zCDP, add-remove, for persons, exact"
+    assert frame._row(one | {"unit": "one record"}, False)["promise"] == "zCDP, add-remove, exact"
 
 
 def test_a_fifth_of_the_persons_is_the_test_set_of_a_data_set_in_one_piece(tmp_path):
