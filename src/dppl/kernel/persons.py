@@ -119,8 +119,8 @@ def _as_bytes(key: Any) -> bytes | None:
 
 def _key(one: Any) -> Hashable:
     """Return what an id is matched by; of a missing one something that equals nothing else."""
-    if type(one) is str and one.strip():
-        return one  # what the rest would return, sooner
+    if type(one) is int or (type(one) is str and one.strip()):
+        return one if type(one) is str else reading._key(one)  # what the rest would return, sooner
     one = _plain(one)
     if one is None or (isinstance(one, str | bytes) and not one.strip()):
         return object()

@@ -30,8 +30,10 @@ def square(values):
     return sum(int(value) ** 2 for value in values)
 
 
-@pytest.mark.parametrize("n", [1, 2, 17, 300])
-def test_a_person_moves_the_sum_no_further_than_a_record(n, gradients, images):
+@pytest.mark.parametrize("n", [1, 2, 17, 3000])
+def test_a_person_moves_the_sum_no_further_than_a_record(n, net, images):
+    selection, block = select_weights(net, sparsity=0.5), 1 if n < 100 else 64
+    gradients = NetworkGradients(net, selection, clip=0.5, shape=(1, 6, 6), block=block)
     X, y = images
     rng = np.random.default_rng(n)
     many = rng.integers(0, 40, n)
@@ -55,10 +57,10 @@ def test_persons_add_up_in_any_order_and_persons_of_one_record_are_records(gradi
     assert (total(gradients, X, y, numbers, taken=few) == total(gradients, X[few], y[few], numbers[few])).all()
 
 
-def test_a_person_who_is_not_shortened_is_noticed(gradients, images, monkeypatch):
+def test_a_person_who_is_not_shortened_is_noticed(net, images, monkeypatch):
     monkeypatch.setattr(module_of_gradients, "_shortened", lambda joint, own: joint.astype(np.int64))
     with pytest.raises(AssertionError):
-        test_a_person_moves_the_sum_no_further_than_a_record(17, gradients, images)
+        test_a_person_moves_the_sum_no_further_than_a_record(17, net, images)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5])
