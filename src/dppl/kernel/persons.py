@@ -166,9 +166,8 @@ def rows_of_persons(
     `source` is read once, in blocks. Memory holds the result, and a sum of small integers for each row of it that is
     not complete: few where the rows of a person are adjacent, else nearly one for each person of several records.
     """
-    counted = np.flatnonzero(codes >= 0)
-    classes, counts, order = classes_of_persons(codes[counted], persons[counted], n_classes, max_classes)
-    return _added(Lattice(source.shape[1]), source, counted[order], counts), classes
+    classes, counts, order = classes_of_persons(codes, persons, n_classes, max_classes)
+    return _added(Lattice(source.shape[1]), source, order, counts), classes
 
 
 def classes_of_persons(
@@ -176,12 +175,13 @@ def classes_of_persons(
 ) -> tuple[Codes, Int64, Int64]:
     """Return the classes in which each person counts, the numbers of their records, and which records these are.
 
-    `order` has the records of the first row, then of the next one, and so on.
+    These are in the order of the classes and persons. A code of -1 does not count.
     """
-    pair = persons * n_classes + codes
+    counted = np.flatnonzero(codes >= 0)
+    pair = persons[counted] * n_classes + codes[counted]
     pairs, counts = np.unique(pair, return_counts=True)
     chosen = _most_frequent(*np.divmod(pairs, n_classes), counts, max_classes)
-    order = np.argsort(pair, kind="stable")[np.repeat(chosen, counts)]
+    order = counted[np.argsort(pair, kind="stable")[np.repeat(chosen, counts)]]
     return pairs[chosen] % n_classes, counts[chosen], order
 
 
@@ -251,10 +251,9 @@ class WholePersons:
         """Count only records of the `max_classes` classes of each person in which they have most records."""
         if max_classes is None:
             return cls(codes, numbers)
-        counted = np.flatnonzero(codes >= 0)
-        order = counted[classes_of_persons(codes[counted], numbers[counted], n_classes, max_classes)[2]]
+        _, _, kept = classes_of_persons(codes, numbers, n_classes, max_classes)
         limited = np.full_like(codes, -1)
-        limited[order] = codes[order]
+        limited[kept] = codes[kept]
         return cls(limited, numbers)
 
     def number(self) -> int:
