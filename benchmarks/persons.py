@@ -1,21 +1,20 @@
 """What the privacy of a person costs.
 
-    python benchmarks/persons.py FOLDER [FOLDER ...] [--method mean] [--seeds N] [--ways WAY ...]
-        [--out RESULTS.json] [--figure FILE.png]
+    python benchmarks/persons.py FOLDER [FOLDER ...] [--seeds N] [--ways WAY ...] [--out RESULTS.json]
     python benchmarks/persons.py --persons 1000000
 
 A folder holds `train_x`, `train_y`, `test_x` and `test_y` as .npy. No person stands behind these records, so persons
 are made up from the training set (`simulated_persons`): 3,000 of 1 to 50 records, m with a probability
-in proportion to 1/m, a share of them from one class and the others from any, with an offset of their own of 0.3 of a
-row's length. A folder with real persons (benchmarks/person_sets.py makes some) holds `x`, `y` and `groups`; each seed
-takes a quarter of the persons, with all of their records, for the test. Prints mean test accuracy, balanced accuracy
-and, of real persons, the accuracy in which each counts once, of SoftmaxPrototypes (or MeanPrototypes) over seeds, at
-the same mu:
+in proportion to 1/m, 70 % of them from one class and the others from any, with an offset of their own of 0.3 of a row's
+length. A folder with real persons (benchmarks/person_sets.py makes some) holds `x`, `y` and `groups`; each seed
+takes a quarter of the persons, with all of their records, for the test. Prints test accuracy, balanced accuracy and, of
+real persons, the accuracy in which each counts once, of SoftmaxPrototypes at the same mu: in percent, the mean over
+seeds with its standard error:
 
     records    a promise to a record alone, which is a weaker one, for comparison
     person     a promise to a person: fit(groups=)
     k = 1, 2   the same, of persons who count in so many classes: fit(groups=, max_classes_per_person=)
-    rows 1, 2  for softmax the same by hand, with so many rows of different classes of a person, at mu/1 and mu/2
+    rows 1, 2  the same by hand, with so many rows of different classes of a person, at mu/1 and mu/2
     cap M      the same by hand with M records of a person, at mu/M (group privacy)
 
 The second form fits SoftmaxPrototypes on so many persons of 1 to 10 records, m with a probability in proportion to
@@ -25,6 +24,7 @@ largest memory beyond the process before, without the mapped file.
 
 import argparse
 import json
+import math
 import statistics
 import tempfile
 import time
@@ -33,38 +33,32 @@ from pathlib import Path
 
 import numpy as np
 
-from dppl import GaussianDP, MeanPrototypes, SoftmaxPrototypes, metrics
+from dppl import GaussianDP, SoftmaxPrototypes, metrics
 from dppl.errors import WeakBudgetWarning
 from dppl.kernel.persons import rows_of_persons
 
-PERSONS, SHARES = 3000, (1.0, 0.7)
+PERSONS, SHARE = 3000, 0.7
 # Most records of a made-up person, and the length of their offset.
 LARGEST, OFFSET = 50, 0.3
 TEST_SHARE = 0.25
 MUS = (0.25, 0.5, 1.0, 2.0, 4.0)
 CAPS = (1, 2, 5, 10)
-METHODS = {"softmax": SoftmaxPrototypes, "mean": MeanPrototypes}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--persons", type=int)
-    parser.add_argument("--method", choices=METHODS, default="softmax")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--ways", nargs="+", metavar="WAY", help="only these, such as person")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore", WeakBudgetWarning)
     if options.persons:
         print(json.dumps(many(options.persons), indent=2))
-    given = options.method, options.seeds, options.ways
-    results = [result for folder in options.folders for result in compared(folder, *given)]
+    results = [result for folder in options.folders for result in compared(folder, options.seeds, options.ways)]
     if options.out:
         options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    if options.figure:
-        drawn(results, options.figure)
 
 
 def many(n_persons, features=384, n_classes=50, most=10):
@@ -99,54 +93,48 @@ def many(n_persons, features=384, n_classes=50, most=10):
     }
 
 
-def compared(folder, method, seeds, only=None):
-    """Yield one result for each share, way and mu."""
-    sets = real if (folder / "groups.npy").exists() else made_up
-    for share, classes, draw in sets(folder):
-        scores = {}
-        for seed in range(seeds):
-            records, *tested = draw(seed)
-            for way, (rows, labels, given, parts) in ways(*records, seed, method).items():
-                for mu in MUS if only is None or way in only else ():
-                    model = METHODS[method](GaussianDP(mu / parts), classes, random_state=seed)
-                    found = measured(model.fit(rows, labels, **given), *tested)
-                    scores.setdefault((way, mu), []).append(found)
-        for (way, mu), found in scores.items():
-            result = {"data": folder.name, "method": method, "persons": sets.__name__, "share": share}
-            result |= {"way": way, "protects": "record" if way == "records" else "person", "mu": mu}
-            for name in found[0]:
-                values = [one[name] for one in found]
-                result[f"{name}accuracy"] = statistics.mean(values)
-                result[f"{name}std"] = statistics.stdev(values) if len(values) > 1 else 0.0
-            print(" | ".join(f"{value:.3f}" if isinstance(value, float) else value for value in result.values()))
-            yield result
+def compared(folder, seeds, only=None):
+    """Yield one result for each way and mu."""
+    persons = real if (folder / "groups.npy").exists() else made_up
+    classes, draw = persons(folder)
+    scores = {}
+    for seed in range(seeds):
+        records, *tested = draw(seed)
+        for way, (rows, labels, given, parts) in ways(*records, seed).items():
+            for mu in MUS if only is None or way in only else ():
+                model = SoftmaxPrototypes(GaussianDP(mu / parts), classes, random_state=seed)
+                scores.setdefault((way, mu), []).append(measured(model.fit(rows, labels, **given), *tested))
+    for (way, mu), found in scores.items():
+        result = {"data": folder.name, "persons": persons.__name__, "way": way, "mu": mu, "seeds": seeds}
+        for name in found[0]:
+            values = [100 * one[name] for one in found]
+            error = statistics.stdev(values) / math.sqrt(seeds) if seeds > 1 else math.nan
+            result |= {name: round(statistics.mean(values), 2), f"{name} error": round(error, 2)}
+        print(" | ".join(map(str, result.values())), flush=True)
+        yield result
 
 
 def measured(model, X, y, persons=None):
-    """Return accuracies by the beginning of their names."""
+    """Return accuracies by name."""
     guesses = model.predict(X)
-    found = {"": metrics.accuracy(y, guesses), "balanced_": metrics.balanced_accuracy(y, guesses, model.classes_)}
+    found = {"accuracy": metrics.accuracy(y, guesses)}
+    found["balanced accuracy"] = metrics.balanced_accuracy(y, guesses, model.classes_)
     if persons is not None:
-        found["person_"] = float(metrics.person_accuracies(y, guesses, persons).mean())
+        found["person accuracy"] = float(metrics.person_accuracies(y, guesses, persons).mean())
     return found
 
 
 def made_up(folder):
-    """Yield shares, classes, and a function from a seed to records of persons and a test set."""
+    """Return classes, and a function from a seed to records of persons and a test set."""
     X, y, X_test, y_test = (np.load(folder / f"{name}.npy") for name in ("train_x", "train_y", "test_x", "test_y"))
-    for share in SHARES:
-
-        def draw(seed, share=share):
-            return simulated_persons(X, y, seed, share), X_test, y_test
-
-        yield share, np.unique(y), draw
+    return np.unique(y), lambda seed: (simulated_persons(X, y, seed), X_test, y_test)
 
 
-def simulated_persons(X, y, seed, share):
+def simulated_persons(X, y, seed):
     """Return rows, labels and persons: records drawn from those of a data set, with a long tail of records a person.
 
     A person has m records, from 1 to `LARGEST`, with a probability in proportion to 1/m. Each record is of the person's
-    home class with probability `share`, and of the class of any row else. It is a row of its class, drawn with
+    home class with probability `SHARE`, and of the class of any row else. It is a row of its class, drawn with
     replacement and brought to length 1, plus the offset of the person: normal, and about `OFFSET` long.
     """
     rng = np.random.default_rng(seed)
@@ -155,7 +143,7 @@ def simulated_persons(X, y, seed, share):
     persons = np.repeat(np.arange(PERSONS), rng.choice(sizes, PERSONS, p=(1 / sizes) / (1 / sizes).sum()))
     home = y[rng.integers(len(y), size=PERSONS)]
     anywhere = y[rng.integers(len(y), size=len(persons))]
-    labels = np.where(rng.random(len(persons)) < share, home[persons], anywhere)
+    labels = np.where(rng.random(len(persons)) < SHARE, home[persons], anywhere)
     rows = np.empty((len(persons), X.shape[1]), np.float32)
     for name in np.unique(y):
         chosen = labels == name
@@ -166,38 +154,29 @@ def simulated_persons(X, y, seed, share):
 
 
 def real(folder):
-    """Yield the same for real persons; the share is that of records in the commonest class of their person."""
+    """Return the same for real persons."""
     X, y, ids = (np.load(folder / f"{name}.npy") for name in ("x", "y", "groups"))
-    classes, codes = np.unique(y, return_inverse=True)
     numbers, persons = np.unique(ids, return_inverse=True)
-    counts = np.zeros((len(numbers), len(classes)), np.int64)
-    np.add.at(counts, (persons, codes), 1)
 
     def draw(seed):
         order = np.random.default_rng(seed).permutation(len(numbers))
         test = np.isin(persons, order[: round(TEST_SHARE * len(numbers))])
         return (X[~test], y[~test], persons[~test]), X[test], y[test], persons[test]
 
-    yield float(counts.max(axis=1).sum() / len(y)), classes, draw
+    return np.unique(y), draw
 
 
-def ways(rows, labels, persons, seed, method):
+def ways(rows, labels, persons, seed):
     """Return rows, labels, what else a fit is given and by what its mu is divided, for each way."""
-    ids = {"groups": persons}
+    ids, (classes, codes) = {"groups": persons}, np.unique(labels, return_inverse=True)
     found = {"records": (rows, labels, {}, 1), "person": (rows, labels, ids, 1)}
     for k in (1, 2):
         found[f"k = {k}"] = rows, labels, ids | {"max_classes_per_person": k}, 1
-    if method == "softmax":
-        classes, codes = np.unique(labels, return_inverse=True)
-        for k in (1, 2):
-            few, kept = rows_of_persons(rows, codes, persons, len(classes), k)
-            found[f"rows {k}"] = few, classes[kept], {}, k
-    else:
-        del found["k = 1"]  # the default
+        few, kept = rows_of_persons(rows, codes, persons, len(classes), k)
+        found[f"rows {k}"] = few, classes[kept], {}, k
     place = places_at_random(persons, seed)
     for cap in CAPS:
-        kept = place < cap
-        found[f"cap {cap}"] = rows[kept], labels[kept], {}, cap
+        found[f"cap {cap}"] = rows[place < cap], labels[place < cap], {}, cap
     return found
 
 
@@ -208,37 +187,6 @@ def places_at_random(persons, seed):
     place = np.empty(len(persons), np.intp)
     place[order] = np.arange(len(persons)) - np.searchsorted(persons[order], persons[order])
     return place
-
-
-def drawn(results, file):
-    """Draw accuracies over mu, one panel for each data set and share."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    panels = sorted({(result["data"], -result["share"], result["persons"]) for result in results})
-    names = {"records": "record (a weaker promise)", "person": "person, groups=", "k = 1": "person, one class"}
-    names |= {"k = 2": "person, two classes", "in advance": "person, weighted in advance"}
-    figure, axes = pyplot.subplots(
-        1, len(panels), figsize=(2.5 * len(panels) + 2, 3), sharey=True, layout="constrained"
-    )
-    for axis, (data, share, persons) in zip(np.atleast_1d(axes), panels, strict=True):
-        here = [result for result in results if (result["data"], -result["share"]) == (data, share)]
-        for way in dict.fromkeys(result["way"] for result in here):
-            lines = [result for result in here if result["way"] == way]
-            style = {"ls": "-"} if way.startswith(("person", "k")) else {"ls": ":", "lw": 1, "ms": 3}
-            style |= {"ls": "--"} if way == "records" else {}
-            label = names.get(way, f"person, by hand: {way}")
-            axis.plot([r["mu"] for r in lines], [r["accuracy"] for r in lines], marker="o", label=label, **style)
-        whose = f"{persons.replace('_', ' ')} persons"
-        axis.set_title(f"{data}\n{whose}, {-100 * share:.0f} % of one class", fontsize=8)
-        axis.set(xlabel="mu", xscale="log")
-        axis.set_xticks(MUS, [f"{mu:g}" for mu in MUS], minor=False)
-        axis.minorticks_off()
-    np.atleast_1d(axes)[0].set_ylabel("test accuracy")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside right center", frameon=False)
-    figure.savefig(file, dpi=100)
 
 
 if __name__ == "__main__":
