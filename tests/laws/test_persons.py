@@ -456,7 +456,12 @@ def weigh_as_if_orthogonal(patch):
 
 def mean_of_all_records(patch):
     """Let each record of a person count as one in the weighted sum of rows."""
-    patch.setattr(WholePersons, "shares", lambda self, weights: np.where(self.codes >= 0, weights[self.codes], 0))
+    whole = WholePersons.shares
+
+    def each_alone(self, *asked):
+        return whole(replace(self, numbers=np.arange(len(self.codes))), *asked)
+
+    patch.setattr(WholePersons, "shares", each_alone)
 
 
 def sizes_by_records(patch):
@@ -474,11 +479,11 @@ def shortfalls_of_all_records(patch):
 
     def of_records(self, held, lattice, weights, offsets, steps):
         blocks = held.blocks(lattice)
-        return queries.SoftmaxGradient(lattice).shortfalls(blocks, held.codes, weights, steps[held.codes])
+        return queries.SoftmaxGradient(lattice).shortfalls(blocks, held.codes, weights, steps[held.codes].__getitem__)
 
     patch.setattr(queries.Shortfalls, "exact", of_records)
     kernel = queries.label_shortfalls
-    whole = lambda *given: kernel(*given[:-1], np.full_like(given[-1], queries.WEIGHT_STEPS))  # noqa: E731
+    whole = lambda *given: kernel(*given[:-1], lambda part: given[-1](part) * 0 + queries.WEIGHT_STEPS)  # noqa: E731
     patch.setattr(queries, "label_shortfalls", whole)
 
 

@@ -241,10 +241,13 @@ class WholePersons:
 
     codes: Codes  # shape (n_records,); class of each record; -1 for those that do not count
     numbers: Codes  # shape (n_records,); person of each record, from 0
+    sizes: Int64 = field(init=False)  # shape (n_persons,); how many records of each count, and at least 1
     in_turn: Persons = field(init=False)  # those that count, one person after the other
 
     def __post_init__(self) -> None:
-        self.in_turn = Persons.of(self.codes >= 0, self.numbers)
+        counted = self.codes >= 0
+        self.sizes = np.maximum(np.bincount(self.numbers, counted).astype(np.int64), 1)
+        self.in_turn = Persons.of(counted, self.numbers)
 
     @classmethod
     def of(cls, codes: Codes, numbers: Codes, n_classes: int, max_classes: int | None = None) -> Self:
@@ -265,8 +268,7 @@ class WholePersons:
         hits = np.bincount(self.numbers, records & (self.codes >= 0))
         return int(np.count_nonzero((hits > 0) & (2 * hits >= np.bincount(self.numbers, self.codes >= 0))))
 
-    def shares(self, weights: Int64) -> Int64:
+    def shares(self, weights: Int64, part: slice = slice(None)) -> Int64:
         """Return for each record its part of the weight of its class: shares of a person add up to one at most."""
-        counted = self.codes >= 0
-        each = np.maximum(np.bincount(self.numbers, counted).astype(np.int64), 1)
-        return np.where(counted, weights[self.codes] // each[self.numbers], 0)
+        codes = self.codes[part]
+        return np.where(codes >= 0, weights[codes] // self.sizes[self.numbers[part]], 0)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -513,7 +514,7 @@ class Shortfalls(SoftmaxQuery):
     def exact(self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: None, steps: Int64) -> Int64:
         """Return them, shape (n_classes,)."""
         kernel = SoftmaxGradient(lattice)
-        return kernel.shortfalls(held.blocks(lattice), held.codes, weights, shares(held, steps))
+        return kernel.shortfalls(held.blocks(lattice), held.codes, weights, partial(shares, held, steps))
 
 
 class LabelShortfalls(SoftmaxQuery):
@@ -539,7 +540,7 @@ class LabelShortfalls(SoftmaxQuery):
     ) -> Int64:
         """Return them, shape (n_classes,)."""
         assert held.label_sets is not None
-        of_records = shares(held, np.array([WEIGHT_STEPS]))
+        of_records = partial(shares, held, np.array([WEIGHT_STEPS]))
         return label_shortfalls(lattice, held.blocks(lattice), held.label_sets, weights, offsets, clip, of_records)
 
 
@@ -578,11 +579,11 @@ def first_labels(sets: NDArray[np.bool_], most: int) -> NDArray[np.bool_]:
     return sets & (np.cumsum(sets, axis=1, dtype=np.int32) <= most)
 
 
-def shares(held: HeldRecords, weights: Int64) -> Int64:
+def shares(held: HeldRecords, weights: Int64, part: slice = slice(None)) -> Int64:
     """Return what each record weighs, if one of a class weighs so much; the records of a person share that."""
     if held.persons is not None:
-        return held.persons.shares(weights)
-    return np.append(weights, 0)[held.codes]  # the last is for the code -1
+        return held.persons.shares(weights, part)
+    return np.append(weights, 0)[held.codes[part]]  # the last is for the code -1
 
 
 def on_grid(weights: Float, steps: int) -> Int64:

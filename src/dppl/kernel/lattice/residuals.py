@@ -15,7 +15,7 @@ lattice row. What a record adds depends on no other, to the last bit:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
@@ -173,7 +173,9 @@ class SoftmaxGradient:
 
         return np.concatenate([np.zeros(0, bool), *in_order(right, cut(blocks, layer.block_rows))])
 
-    def shortfalls(self, blocks: Iterable[Int8], codes: Codes, weights: Float, of_records: Int64) -> Int64:
+    def shortfalls(
+        self, blocks: Iterable[Int8], codes: Codes, weights: Float, of_records: Callable[[slice], Int64]
+    ) -> Int64:
         r"""Return the weighted sum over records of 1/C - p: how much less often than others each class is predicted.
 
         A vector p of C probabilities has \|1/C - p\|² = \|p\|² - 1/C ≤ 1 - 1/C, the square of `longest_shortfall`. A
@@ -185,7 +187,7 @@ class SoftmaxGradient:
         def exact_sum(item: tuple[int, Int8]) -> Int64:
             start, block = item
             part = slice(start, start + len(block))
-            steps = layer.steps(block, codes[part], longest, of_records[part], shortfalls=True)
+            steps = layer.steps(block, codes[part], longest, of_records(part), shortfalls=True)
             return np.asarray(steps.sum(axis=1), np.int64)
 
         total = np.zeros(len(weights), np.int64)
@@ -226,7 +228,7 @@ def label_shortfalls(
     weights: Float,
     offsets: Float | None,
     clip: float,
-    of_records: Int64,
+    of_records: Callable[[slice], Int64],
 ) -> Int64:
     """Sum each record's label set minus the probabilities of its classes, shape (n_classes,), clipped and weighted.
 
@@ -240,7 +242,7 @@ def label_shortfalls(
         start, block = item
         part = slice(start, start + len(block))
         residuals = _label_residuals(layer.logits(block), label_sets[part])
-        return np.asarray(_on_grid(*residuals, clip, of_records[part]).sum(axis=1), np.int64)
+        return np.asarray(_on_grid(*residuals, clip, of_records(part)).sum(axis=1), np.int64)
 
     for exact in in_order(exact_sum, cut(blocks, layer.block_rows)):
         total += exact

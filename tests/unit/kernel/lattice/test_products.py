@@ -83,8 +83,8 @@ def test_everything_of_a_layer_is_the_same(dim, n_classes, size):
         lambda: SoftmaxGradient(lattice).sum(blocks, codes, weights, persons=persons),
         lambda: gradient.sum(blocks, codes, np.asfortranarray(weights), label_sets=sets),
         lambda: gradient.hits(blocks, codes, weights, offsets),
-        lambda: gradient.shortfalls(blocks, codes, weights, of_records),
-        lambda: label_shortfalls(lattice, blocks, sets, weights, offsets, 0.5, of_records),
+        lambda: gradient.shortfalls(blocks, codes, weights, of_records.__getitem__),
+        lambda: label_shortfalls(lattice, blocks, sets, weights, offsets, 0.5, of_records.__getitem__),
         lambda: np.array(gradient.count_long(blocks, codes, weights, offsets, 0.5)),
     ):
         plain, fast = both(compute)

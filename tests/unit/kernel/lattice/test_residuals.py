@@ -220,9 +220,9 @@ def test_a_record_changes_shortfalls_by_its_own_part_and_no_more_than_the_grid(c
     lattice, rows, codes, weights, _ = problem(seed, n + 1, DIM, n_classes, size)
     of_records = np.full(n + 1, weight)
     gradient = SoftmaxGradient(lattice)
-    whole = gradient.shortfalls([rows], codes, weights, of_records)
-    alone = gradient.shortfalls([rows[:1]], codes[:1], weights, of_records[:1])
-    assert (whole == alone + gradient.shortfalls([rows[1:]], codes[1:], weights, of_records[1:])).all()
+    whole = gradient.shortfalls([rows], codes, weights, of_records.__getitem__)
+    alone = gradient.shortfalls([rows[:1]], codes[:1], weights, of_records[:1].__getitem__)
+    assert (whole == alone + gradient.shortfalls([rows[1:]], codes[1:], weights, of_records[1:].__getitem__)).all()
     assert WEIGHT_STEPS**2 * sum(int(v) ** 2 for v in alone) <= weight**2 * RESOLUTION**2
     assert codes[0] >= 0 or not alone.any()
 
@@ -251,10 +251,10 @@ def test_shortfalls_are_those_of_the_softmax(n_classes):
     expected = ((of_records / WEIGHT_STEPS * (codes >= 0))[:, None] * (1 / n_classes - p)).sum(axis=0)
     gradient, unit = SoftmaxGradient(lattice), RESOLUTION / residuals.longest_shortfall(n_classes)
     for blocks in ([rows], cut(rows, 7)):
-        found = gradient.shortfalls(blocks, codes, weights, of_records) / unit
+        found = gradient.shortfalls(blocks, codes, weights, of_records.__getitem__) / unit
         assert np.abs(found - expected).max() < 1e-4 * 200
     # The bound on a record is reached: one class is sure.
-    sure = gradient.shortfalls([rows[:1]], np.zeros(1, int), 1e6 * weights, np.array([WEIGHT_STEPS]))
+    sure = gradient.shortfalls([rows[:1]], np.zeros(1, int), 1e6 * weights, np.array([WEIGHT_STEPS]).__getitem__)
     assert 0.9999 < np.linalg.norm(sure) / RESOLUTION <= 1
 
 
@@ -297,7 +297,7 @@ def test_only_rows_beyond_those_that_are_kept_are_mapped_again(room, monkeypatch
     expected = gradient.sum([lattice.transform(X)], codes, weights, offsets)
     whole, mapped = Lattice.transform, []
     monkeypatch.setattr(Lattice, "transform", lambda self, rows: mapped.append(len(rows)) or whole(self, rows))
-    monkeypatch.setattr(stream, "_CACHE_BYTES", room * DIM)
+    monkeypatch.setattr(stream, "CACHE_BYTES", room * DIM)
     blocks = LatticeRows(lattice, Table(X))
     kept = 50 if room >= 50 else room // 7 * 7  # the table comes in blocks of seven
     next(iter(blocks))  # a pass that is given up

@@ -24,7 +24,7 @@ def everything():
     found = utilities([rows[:700], rows[700:900]], iter_blocks(rows, 300), len(rows), lattice, clip)
     grams = gram_matrices(iter_blocks(rows, 500), codes, 5, 100)
     hits = gradient.hits(iter_blocks(rows, 200), codes, weights).tobytes()
-    shortfalls = gradient.shortfalls(iter_blocks(rows, 200), codes, weights, np.arange(len(rows)))
+    shortfalls = gradient.shortfalls(iter_blocks(rows, 200), codes, weights, np.arange(len(rows)).__getitem__)
     return [*(array.tobytes() for array in (rows, total, found, grams, shortfalls)), count, hits]
 
 
