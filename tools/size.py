@@ -17,7 +17,7 @@ BUDGET = {
     "federation": 1601,
     "finetune": 1980,
     "io": 3780,
-    "kernel": 7679,
+    "kernel": 7689,
     "lab": 4595,
     "planning": 524,
     "prototypes": 1290,

@@ -561,7 +561,7 @@ def test_rows_are_kept_from_pass_to_pass_and_of_no_other_fit(folder, monkeypatch
 
 
 def test_what_does_not_fit_is_read_again(folder, monkeypatch):
-    monkeypatch.setattr(sums, "_CACHE_BYTES", 250 * DIM)
+    monkeypatch.setattr(sums, "CACHE_BYTES", 250 * DIM)
     held = []
     read = sums.reading.checked_inputs
     monkeypatch.setattr(

@@ -41,7 +41,7 @@ from dppl.errors import EngineError, InputError, ParameterError
 from dppl.kernel import persons, reading
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks, take_rows, usable_rows
 from dppl.kernel.lattice.lattice import Int8
-from dppl.kernel.lattice.stream import BLOCK_ROWS, LatticeRows, TensorRows
+from dppl.kernel.lattice.stream import BLOCK_ROWS, CACHE_BYTES, LatticeRows, TensorRows
 from dppl.kernel.persons import WholePersons
 from dppl.kernel.queries import Query
 from dppl.kernel.reading import Codes, SeveralLabels
@@ -265,7 +265,7 @@ class PartReader:
                 held = held.of_persons(few_numbers, len(self.classes), self.max_classes, whole=self.whole_persons)
             # A byte a number: what their lattice rows take. The first are kept, as all come in the same order.
             sizes = [len(one.codes) * int(one.rows.shape[1]) for one in (held, *list(_CACHE.values()))]
-            if place == _ALL or sum(sizes) <= _CACHE_BYTES:
+            if place == _ALL or sum(sizes) <= CACHE_BYTES:
                 _CACHE[self.fit, place] = held
         return held
 
@@ -313,7 +313,6 @@ def pieces(public: RowSource) -> list[RowSource]:
 # The parts of one fit, by a name that no other fit has, in whatever thread or process it runs, and by their places.
 # All of them at once are kept whatever their size, since each task needs them.
 _CACHE: dict[tuple[str, int], HeldRecords] = {}
-_CACHE_BYTES = 1 << 30
 _ALL = -1
 
 

@@ -50,8 +50,6 @@ class RowTable(Protocol):
 # Rows a block; no result depends on it.
 BLOCK_ROWS = 4096
 _TAKE_ROWS = 8192
-# Lattice rows of a table that are kept, a byte a number.
-_CACHE_BYTES = 1 << 30
 # Numbers to map before numba is imported, which takes more than a second, as NumPy would for half of them. Rows of a
 # pass count twice: when it starts, and when each is mapped.
 _WORTH_NUMBA = 1 << 28
@@ -59,6 +57,19 @@ _numbers, _importing = 0, Lock()
 _NUMPY_FLOATS = ("torch.float16", "torch.float32", "torch.float64")
 
 RowSource: TypeAlias = NDArray[Any] | RowTable
+
+
+def _room() -> int:
+    """Return half of the memory that a machine has for each of its cores, but a gibibyte at least."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # of Windows
+        return 1 << 30
+    return max(1 << 30, memory // (2 * (os.cpu_count() or 1)))
+
+
+# Lattice rows of tables that a process keeps, a byte a number: as many as leave room where each core has a process.
+CACHE_BYTES = _room()
 
 
 def iter_blocks(source: RowSource, size: int) -> Iterator[NDArray[Any]]:
@@ -147,8 +158,8 @@ def _is_foreign(tensor: Any) -> bool:
 class LatticeRows:
     """The lattice rows of a source in blocks, for any number of passes.
 
-    Of an array in memory all are `kept`, a byte a number. A table or memory map may be larger than memory: a gibibyte
-    of its lattice rows is kept, and what follows is read and mapped on every pass.
+    Of an array in memory all are `kept`, a byte a number. A table or memory map may be larger than memory:
+    `CACHE_BYTES` of its lattice rows are kept, and what follows is read and mapped on every pass.
     """
 
     def __init__(self, lattice: Lattice, source: RowSource, kept: Sequence[Int8] = ()) -> None:
@@ -167,7 +178,7 @@ class LatticeRows:
             if end <= done:
                 continue
             mapped = self.lattice.transform(block[done - end :])
-            if self._n_cached == done and end * self.lattice.dim <= _CACHE_BYTES:
+            if self._n_cached == done and end * self.lattice.dim <= CACHE_BYTES:
                 self._cache.append(mapped)
                 self._n_cached = end
             done = end
