@@ -13,7 +13,7 @@ seeds with its standard error:
 
     records    a promise to a record alone, which is a weaker one, for comparison
     person     a promise to a person: fit(groups=)
-    k = 1, 2   the same, of persons who count in so many classes: fit(groups=, max_classes_per_person=)
+    k = 1, 2   the same, of persons who count in so many classes: max_classes_per_person=
     rows 1, 2  the same by hand, with so many rows of different classes of a person, at mu/1 and mu/2
     cap M      the same by hand with M records of a person, at mu/M (group privacy)
 
@@ -100,10 +100,11 @@ def compared(folder, seeds, only=None):
     scores = {}
     for seed in range(seeds):
         records, *tested = draw(seed)
-        for way, (rows, labels, given, parts) in ways(*records, seed).items():
+        for way, (rows, labels, ids, k, parts) in ways(*records, seed).items():
             for mu in MUS if only is None or way in only else ():
-                model = SoftmaxPrototypes(GaussianDP(mu / parts), classes, random_state=seed)
-                scores.setdefault((way, mu), []).append(measured(model.fit(rows, labels, **given), *tested))
+                budget = GaussianDP(mu / parts)
+                model = SoftmaxPrototypes(budget, classes, max_classes_per_person=k, random_state=seed)
+                scores.setdefault((way, mu), []).append(measured(model.fit(rows, labels, groups=ids), *tested))
     for (way, mu), found in scores.items():
         result = {"data": folder.name, "persons": persons.__name__, "way": way, "mu": mu, "seeds": seeds}
         for name in found[0]:
@@ -167,16 +168,16 @@ def real(folder):
 
 
 def ways(rows, labels, persons, seed):
-    """Return rows, labels, what else a fit is given and by what its mu is divided, for each way."""
-    ids, (classes, codes) = {"groups": persons}, np.unique(labels, return_inverse=True)
-    found = {"records": (rows, labels, {}, 1), "person": (rows, labels, ids, 1)}
+    """Return rows, labels, ids, the classes a person may have and by what mu is divided, for each way."""
+    classes, codes = np.unique(labels, return_inverse=True)
+    found = {"records": (rows, labels, None, None, 1), "person": (rows, labels, persons, None, 1)}
     for k in (1, 2):
-        found[f"k = {k}"] = rows, labels, ids | {"max_classes_per_person": k}, 1
+        found[f"k = {k}"] = rows, labels, persons, k, 1
         few, kept = rows_of_persons(rows, codes, persons, len(classes), k)
-        found[f"rows {k}"] = few, classes[kept], {}, k
+        found[f"rows {k}"] = few, classes[kept], None, None, k
     place = places_at_random(persons, seed)
     for cap in CAPS:
-        found[f"cap {cap}"] = rows[place < cap], labels[place < cap], {}, cap
+        found[f"cap {cap}"] = rows[place < cap], labels[place < cap], None, None, cap
     return found
 
 
