@@ -5,7 +5,7 @@
 FOLDER holds `train.csv` and `test.csv` with columns `text` and `label`, such as banking77. Low-rank adapters (Hu et al.
 2021, arXiv:2106.09685) of queries and values in the last two layers of minilm are trained with the head, in the three
 steps of finetune_images.py, or `SoftmaxPrototypes` alone is fitted on the same features. What the layers below make of
-the first 32 tokens is computed once, since they are frozen. RESULTS is a file of JSON lines, as there.
+the first 24 tokens is computed once, since they are frozen. RESULTS is a file of JSON lines, as there.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from transformers import AutoModel, AutoTokenizer
 from dppl.errors import WeakBudgetWarning
 from finetune_images import VARIANTS, cell, features_of, read
 
-N_TOKENS, N_LAYERS, RANK = 32, 2, 4
+N_TOKENS, N_LAYERS, RANK = 24, 2, 4
 
 
 class Adapted(nn.Module):
