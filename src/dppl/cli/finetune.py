@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from dppl._progress import progress
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from dppl.io import Source
     from dppl.kernel.privacy import Guarantee
 
-_BATCH = 5000
 
-
-@request("network", "out", "classes", "epsilon", "delta", "batch_size")
+@request("network", "out", "classes", "epsilon", "delta", "n_records")
 class Finetune(NoiseBudget, Training, Persons):
     r"""Train weights of a public network privately on images, and save them.
 
@@ -43,7 +41,7 @@ class Finetune(NoiseBudget, Training, Persons):
 
       dppl finetune scans/ --network timm:vit_base_patch16_224 \
         --classes classes.txt --epsilon 1 --delta 1e-6 \
-        --batch-size 500 --out my.safetensors
+        --n-records 8000 --out my.safetensors
     """
 
     data: str = argument("DATA", "Labelled images, as for `dppl embed`.")
@@ -52,20 +50,15 @@ class Finetune(NoiseBudget, Training, Persons):
         "Public network: timm:NAME\\[@CHECKPOINT], or python:MODULE:FUNCTION@WEIGHTS (MODULE may be a .py file, "
         "WEIGHTS is a .safetensors file). Preprocessing follows as in ?size=224&mean=0.5,0.5,0.5&std=0.5,0.5,0.5.",
     )
-    batch_size: float | None = option(
-        "B",
-        "Public number to divide the sum of a step by: the sampling rate times a guess of the number of records, never "
-        "their count. Default 5000, the paper's; name yours.",
-        None,
-    )
+    n_records: int = option("N", "A guess of the number of records, never their count.", min=1)
     options: list[str] = option(
         "NAME=VALUE",
-        "A parameter of the training, as in Python (docs/finetune.md); may be repeated. train: of head (a new last "
-        "layer), norm (scale and shift of normalisation layers) and conv (the largest weights of the convolutions; "
-        "sparsity is their share), by default all; auto: head and norm, or head alone if classes have too few records "
-        "for the budget. sampling_rate: probability that a record takes part in a step, by default 0.1 with --epsilon "
-        "and --delta, and 1 with --mu or a ledger. epochs, by default 200; clip; learning_rate; head_learning_rate; "
-        "block. unknown_labels and random_state are as of `dppl fit`.",
+        "A parameter of the training, as in Python (docs/finetune.md); may be repeated. train: auto is the recommended "
+        "one, of the head and the normalisation layers between two fits of the default method; or parts among head (a "
+        "new last layer), norm (scale and shift of normalisation layers) and conv (the largest weights of the "
+        "convolutions; sparsity is their share), by the paper's recipe. default_head: whether the default method gives "
+        "the head. sampling_rate: probability that a record takes part in a step; 1 with --mu or a ledger. epochs; "
+        "clip; learning_rate; head_learning_rate; block. unknown_labels and random_state are as of `dppl fit`.",
         (),
     )
 
@@ -75,7 +68,6 @@ class Finetune(NoiseBudget, Training, Persons):
         from dppl.finetune import Recipe, SparseFinetuner, workflow
         from dppl.finetune.networks import load_network
         from dppl.finetune.sparse import usual_rate
-        from dppl.planning import parts_to_train
 
         folder, report = self.check_outputs()
         budget, classes, account = self.budget(), self.class_list(), self.account()
@@ -84,28 +76,27 @@ class Finetune(NoiseBudget, Training, Persons):
         moves = {one.name for one in fields(Recipe)} - {"batch_size"}
         known = sorted(set(SparseFinetuner._get_param_names()) - taken | moves)
         options = self.strictly(parse_pairs(self.options, "options", known))
-        # The batch size is public and divides the sum of gradients: a count of the records would need a budget.
-        batch = _BATCH if self.batch_size is None else self.batch_size
-        options["recipe"] = Recipe(batch_size=batch, **{name: options.pop(name) for name in moves & options.keys()})
-        if options.get("train") == "auto":
-            rate = options.get("sampling_rate") or usual_rate(budget, account.get("ledger"))
-            options["train"] = parts_to_train(budget, len(classes), batch / rate)
-            if options["train"] == ("head",):
-                note("For so few records and this budget `dppl train` with the same network is expected to be better.")
-        # One part is typed without a comma.
-        if isinstance(options.get("train"), str):
-            options["train"] = (options["train"],)
+        recipe = {name: options.pop(name) for name in moves & options.keys()}
+        Recipe(**recipe)
         source = self.open_labelled()
         if source.modality != "image":
             raise ParameterError(f"{self.shown()} must hold images; it holds {source.modality}s.")
         with progress(f"loading {self.network}"):
             network = load_network(self.network)
-        model = SparseFinetuner(network.module, budget, classes, head=network.head, **options)
-        if self.batch_size is None:
-            note(
-                f"--batch-size is {_BATCH}, as in the paper. With many fewer records than that divided by the sampling "
-                "rate the network hardly learns: name the rate times a public guess of their number."
+        ledger = account.get("ledger")
+        if (parts := options.pop("train", "auto")) == "auto":
+            model = SparseFinetuner.recommended(
+                network.module, budget, classes, self.n_records, head=network.head, ledger=ledger
             )
+            if model.train == ("head",):
+                note("For so few records and this budget `dppl train` with the same network is expected to be better.")
+        else:
+            parts = (parts,) if isinstance(parts, str) else parts  # one is typed without a comma
+            model = SparseFinetuner(network.module, budget, classes, train=parts, head=network.head)
+        model.set_params(**options)
+        rate = usual_rate(budget, ledger) if model.sampling_rate is None else model.sampling_rate
+        # A count of the records, which divides the sum of gradients, would need a budget.
+        model.recipe = replace(model.recipe, batch_size=rate * self.n_records, **recipe)
         self.check_first(lambda: (source, classes), fit=True)
         note(budget.weakness)
         with self.stoppable(folder), resumable(folder):
@@ -121,15 +112,15 @@ class Finetune(NoiseBudget, Training, Persons):
 @contextmanager
 def _watch(stage: Source | Guarantee) -> Iterator[Callable[[int], object]]:
     """Show how far it is: never how well it goes, which is private."""
+    from dppl.finetune.model_file import training_of
     from dppl.io import Source
 
     if isinstance(stage, Source):
         with progress("reading", stage.count) as advance:
             yield advance
         return
-    (release,) = stage.releases
-    done = 0
-    with progress("training", release.times) as advance:
+    done, steps = 0, training_of(stage).times
+    with progress("training", steps) as advance:
 
         def reach(step: int) -> None:
             # The training says how many steps are done, including an earlier run.

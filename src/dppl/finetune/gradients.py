@@ -8,6 +8,7 @@ activations and trained coordinates, and not with the number of weights.
 
 import math
 import random
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -21,8 +22,9 @@ from numpy.typing import NDArray
 
 from dppl._optional import optional
 from dppl.encoders.frozen import exact_products
-from dppl.errors import InputError, ParameterError
+from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.finetune.backward import add_gradients, freeze_normalisation, watching
+from dppl.finetune.model_file import statistic_of
 from dppl.finetune.selection import Selection, set_weights, sizes_of
 from dppl.kernel import reading
 from dppl.kernel.lattice.joint import Persons
@@ -30,7 +32,8 @@ from dppl.kernel.lattice.stream import as_numpy, is_tensor
 from dppl.kernel.measure import Calibrated, Measure
 from dppl.kernel.mechanisms import Randomness, RoundedGaussian, SampledGaussian
 from dppl.kernel.persons import ids_of_fit, person_codes
-from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy import Budget, GaussianDP
+from dppl.kernel.privacy.accounting import root_below
 from dppl.kernel.queries import ADD_REMOVE, OwnAnswer, shaped
 from dppl.kernel.reading import Codes, UnknownLabels
 from dppl.kernel.records import HeldRecords, Records
@@ -45,16 +48,15 @@ _CHUNK = 1 << 17
 _TOLERANCE = 1e-3
 
 
-def statistic_of(size: int) -> str:
-    """Return what the statement calls the sum, for so many trained weights."""
-    return f"sum of clipped gradients ({size} trained weights)"
-
-
-def noise_within(budget: Budget, times: int, sampling_rate: float) -> RoundedGaussian | SampledGaussian:
-    """Return the least noise of so many steps within a budget, which no network decides."""
+def noise_within(
+    budget: Budget, times: int, sampling_rate: float, mu: float = 0.0
+) -> RoundedGaussian | SampledGaussian:
+    """Return the least noise of so many steps within a budget, of which other releases cost `mu`."""
     squared_norm = NetworkGradients.squared_norm
     if sampling_rate < 1:
-        return SampledGaussian.within(budget, squared_norm, times, sampling_rate)
+        return SampledGaussian.within(budget, squared_norm, times, sampling_rate, mu)
+    if mu:
+        budget = GaussianDP(root_below(Fraction(budget.gaussian_allowance().mu) ** 2 - Fraction(mu) ** 2))
     return RoundedGaussian.within(budget, squared_norm, times)
 
 
@@ -79,7 +81,7 @@ class NetworkGradients(OwnAnswer):
     count as one (`dppl.kernel.lattice.joint`). Coins are tossed for persons.
 
     `clip` is the longest gradient that keeps its length; `shape` is a record's, `integral` says that records
-    hold whole numbers. The module is copied.
+    hold whole numbers, and `mu` what is released besides, within the same budget. The module is copied.
     """
 
     needs_rows = True
@@ -96,10 +98,11 @@ class NetworkGradients(OwnAnswer):
         integral: bool = False,
         block: int = 32,
         sampling_rate: float = 1.0,
+        mu: float = 0.0,
     ) -> None:
         self._torch = optional("torch", "torch", "torch")
         self.module, self.selection = deepcopy(module).requires_grad_(False), selection
-        self.sampling_rate, self._clip, self._block = sampling_rate, clip, block
+        self.sampling_rate, self._clip, self._block, self._mu = sampling_rate, clip, block, mu
         self._device = next(self.module.parameters()).device
         self._dtype = self._torch.int64 if integral else self._torch.float32
         freeze_normalisation(self._torch, self.module)
@@ -131,7 +134,7 @@ class NetworkGradients(OwnAnswer):
         """Return the noise; sums over samples have their own accounting."""
         if relation != ADD_REMOVE:
             raise ParameterError("gradients of networks are accounted under add-remove only")
-        return noise_within(budget, times, self.sampling_rate)
+        return noise_within(budget, times, self.sampling_rate, self._mu)
 
     def answer(self, mechanism: Any, records: Records, source: Randomness, *, weights: Any) -> NDArray[np.int64]:
         """Return the sum at these trained weights with noise, over a new sample."""
@@ -191,13 +194,15 @@ class NetworkGradients(OwnAnswer):
 
     def _block_rows(self, inputs: NDArray[Any], codes: NDArray[Any]) -> Any:
         """Return the integer rows of a block; beyond its records they hold nothing of use."""
-        torch, n = self._torch, len(inputs)
-        # A block of fixed shape: places without a record stay zero, and their rows are not summed.
-        x = torch.zeros((self._block, *inputs.shape[1:]), dtype=self._dtype)
-        y = torch.zeros(self._block, dtype=torch.int64)
-        x[:n] = torch.as_tensor(inputs).to(self._dtype)
-        y[:n] = torch.as_tensor(codes)
-        return self.integers(x.to(self._device), y.to(self._device))
+        y = self._torch.zeros(self._block, dtype=self._torch.int64)
+        y[: len(inputs)] = self._torch.as_tensor(codes)
+        return self.integers(self._padded(inputs), y.to(self._device))
+
+    def _padded(self, inputs: NDArray[Any]) -> Any:
+        """Return a block of fixed shape: places without a record stay zero, and their rows are not used."""
+        x = self._torch.zeros((self._block, *inputs.shape[1:]), dtype=self._dtype)
+        x[: len(inputs)] = self._torch.as_tensor(inputs).to(self._dtype)
+        return x.to(self._device)
 
     def integers(self, x: Any, y: Any) -> Any:
         """Return the integer row of each record, shape (block, size), as float32, which holds integers up to 2²⁴."""
@@ -212,6 +217,24 @@ class NetworkGradients(OwnAnswer):
             squared += columns.double().square_().sum(1, keepdim=True)
         # The exact check on which the reach rests: a row that is too long, or holds what is no number, becomes zero.
         return rows.index_fill_(0, (~(squared <= float(RADIUS) ** 2)).nonzero()[:, 0], 0.0)
+
+    def features(self, inputs: NDArray[Any], layer: str, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return what a layer is given for each record at these trained weights, shape (n, width); private."""
+        torch, seen = self._torch, list[Any]()
+        set_weights(self.module, self.selection, weights)
+
+        def of_one(x: Any) -> Any:
+            self.module(x[None])
+            return seen.pop()[0]
+
+        watched = self.module.get_submodule(layer).register_forward_hook(lambda _, args, out: seen.append(args[0]))
+        blocks = [np.empty((0, self.module.get_submodule(layer).in_features), np.float32)]
+        with watched, torch.no_grad():
+            for start in range(0, len(inputs), self._block):
+                part = inputs[start : start + self._block]
+                found = torch.func.vmap(of_one)(self._padded(part))[: len(part)]
+                blocks.append(found.float().cpu().numpy())
+        return np.concatenate(blocks)
 
     def rows(self, x: Any, y: Any) -> Any:
         """Return the gradient of each record, unclipped, shape (block, size)."""
@@ -339,6 +362,7 @@ class PrivateRecords:
         # Of one record; both are public.
         self.shape, self.integral = self.inputs.shape[1:], self.inputs.dtype.kind in "iu"
         self._classes, self._unknown_labels, self._recode = classes, unknown_labels, recode
+        self._groups = groups
 
     def counter(self, measurements: Mapping[str, Calibrated], random_state: int | None, used: int) -> Measure:
         """Read the labels, and open the counter at which the gradients are asked, of which `used` asks are spent."""
@@ -350,6 +374,12 @@ class PrivateRecords:
         if self.ids is not None:
             records = records.of_persons(person_codes(self.ids), len(self._classes), None, whole=True)
         return Measure(measurements, records, random_state, dict.fromkeys(measurements, used))
+
+    def fit_head(self, model: Any, network: NetworkGradients, layer: str, weights: NDArray[np.float32]) -> None:
+        """Fit a model on what a layer is given for these records."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", WeakBudgetWarning)  # of a part of the budget
+            model.fit(network.features(self.inputs, layer, weights), self.labels, groups=self._groups)
 
     def refuse_unusable(self) -> None:
         """Stop a strict fit at a number that is not finite or a label that is not in the list."""

@@ -16,7 +16,7 @@ from dppl import _tensorfile
 from dppl.encoders.frozen import tensors_digest
 from dppl.errors import ModelFileError
 from dppl.finetune.selection import weights_of
-from dppl.kernel.privacy import Guarantee
+from dppl.kernel.privacy import Guarantee, Release
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.kernel.privacy.guarantee import PERSON
 from dppl.kernel.reading import public_classes
@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 _FORMAT, _KEY = 3, "dppl_finetune"
 # What decides which weights are trained and how records are taken, and the recipe; all public.
 _NUMBERS = ("sparsity", "sampling_rate")
-_RECIPE = ("epochs", "batch_size", "clip", "head_learning_rate", "learning_rate", "momentum", "warmup_epochs", "block")
+_FIELDS = ("format", "written_by", "estimator", "encoder", "module", "width", "parameters", "classes", "guarantee")
+_RECIPE = (
+    *("epochs", "batch_size", "clip", "head_learning_rate", "learning_rate", "momentum", "warmup_epochs"),
+    *("default_head", "block"),
+)
+_TRAINED = " trained weights)"
 _RATE_UNIT = 2.0**-32  # coins are tossed at a multiple of it
 
 
@@ -52,6 +57,7 @@ def to_bytes(model: SparseFinetuner) -> bytes:
         "estimator": type(model).__name__,
         "encoder": model.encoder_,
         "module": module_digest(model.module),
+        "width": model.width,
         "parameters": parameters,
         "classes": model.classes_.tolist(),
         "guarantee": model.guarantee_.to_dict(),
@@ -79,15 +85,19 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArr
 def planned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee]:
     """Return what a file says, unchecked except for damage, and what a training of its parameters guarantees."""
     # Here, because a page of a model needs none of it.
-    from dppl.finetune.gradients import noise_within, statistic_of
+    from dppl.finetune.gradients import noise_within
+    from dppl.finetune.heads import default_heads, releases_of
     from dppl.finetune.trainer import guarantee_of
 
     fields, tensors = _tensorfile.read(path, _KEY)
-    recipe, rate = fields["parameters"]["recipe"], fields["parameters"]["sampling_rate"]
+    given, size = fields["parameters"], len(tensors["values"])
+    recipe, rate = given["recipe"], given["sampling_rate"]
     budget = budget_from_dict(fields["guarantee"]["budget"])
-    noise = noise_within(budget, n_steps(recipe["epochs"], rate), rate)
-    release = noise.describe(statistic_of(len(tensors["values"])))
-    guarantee = guarantee_of(budget, [release], row_independent=recipe["block"] == 1)
+    heads = default_heads(budget, np.array(fields["classes"])) if recipe["default_head"] else []
+    before, after, mu = releases_of(heads, fields["width"])
+    noise = noise_within(budget, n_steps(recipe["epochs"], rate), rate, mu)
+    releases = [*before, noise.describe(statistic_of(size)), *after]
+    guarantee = guarantee_of(budget, releases, row_independent=recipe["block"] == 1)
     from dppl.estimators.plan import of_persons  # here, because only a check needs it
 
     whole = fields["guarantee"]["unit"] == PERSON
@@ -100,7 +110,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     Sizes are the number of trained weights and of steps, and the noise of a step in multiples of the clipping norm.
     """
     fields, guarantee, values = read(path)
-    (release,) = guarantee.releases  # read saw to that
+    release = training_of(guarantee)
     multiplier = release.parameters["noise_std"] / release.sensitivity
     return {**fields, "n_trained": len(values), "n_steps": release.times, "noise_multiplier": multiplier}
 
@@ -113,15 +123,19 @@ def is_finetuned(path: str | os.PathLike[str]) -> bool:
 def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, NDArray[Any]]) -> bool:
     """Check the parts of a file, and that a recipe is the one whose noise the guarantee states; it may raise, too."""
     parameters, classes, values = fields["parameters"], fields["classes"], tensors["values"]
-    (release,), rate = guarantee.releases, parameters["sampling_rate"]
-    numbers = [*(parameters[name] for name in _NUMBERS), *parameters["recipe"].values()]
+    release, rate = training_of(guarantee), parameters["sampling_rate"]
+    recipe = dict(parameters["recipe"])
+    has_heads = recipe.pop("default_head")
+    numbers = [*(parameters[name] for name in _NUMBERS), *recipe.values()]
     return (
-        set(fields) == {"format", "written_by", "estimator", "encoder", "module", "parameters", "classes", "guarantee"}
+        set(fields) == {*_FIELDS}
         and fields["guarantee"] == guarantee.to_dict()
         and (fields["format"], fields["estimator"]) == (_FORMAT, "SparseFinetuner")
         and all(isinstance(fields[name], str) for name in ("module", "written_by"))
         and isinstance(fields["encoder"], str | None)
         and (set(parameters), set(tensors)) == ({"train", "head", "recipe", *_NUMBERS}, {"values"})
+        and has_heads is (len(guarantee.releases) > 1)
+        and type(fields["width"]) is (int if has_heads else type(None))
         and set(parameters["recipe"]) == {*_RECIPE}
         and all(type(number) in (int, float) for number in numbers)
         and isinstance(classes, list)
@@ -131,10 +145,22 @@ def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, N
         and bool(np.isfinite(values).all())
         and guarantee.adjacency == "add-remove"
         and guarantee.stays_within_budget()
+        and release.statistic == statistic_of(len(values))
         and release.parameters["noise_std"] > 0
         and abs(release.parameters.get("sampling_rate", 1.0) - rate) <= _RATE_UNIT
         and release.times == n_steps(parameters["recipe"]["epochs"], rate)
     )
+
+
+def statistic_of(size: int) -> str:
+    """Return what the statement calls the sum of gradients, for so many trained weights."""
+    return f"sum of clipped gradients ({size}{_TRAINED}"
+
+
+def training_of(guarantee: Guarantee) -> Release:
+    """Return the entry of the training in a statement, which may name heads, too."""
+    (release,) = (one for one in guarantee.releases if one.statistic.endswith(_TRAINED))
+    return release
 
 
 def n_steps(epochs: float, rate: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
@@ -15,6 +16,7 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.estimators.base import forget
@@ -22,7 +24,8 @@ from dppl.estimators.parameters import Probability, check_values, parameters
 from dppl.estimators.plan import of_persons
 from dppl.estimators.released import Reported
 from dppl.finetune import model_file
-from dppl.finetune.gradients import PrivateRecords, as_inputs, logits_of
+from dppl.finetune.gradients import RADIUS, PrivateRecords, as_inputs, logits_of, noise_within
+from dppl.finetune.heads import SHARES, default_heads, unit_rows
 from dppl.finetune.networks import Network, load_network
 from dppl.finetune.selection import (
     PARTS,
@@ -38,13 +41,16 @@ from dppl.finetune.trainer import Recipe, Training
 from dppl.kernel import reading
 from dppl.kernel.privacy import ApproxDP, Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.composition import split
 from dppl.kernel.privacy.guarantee import A_STRICT_STOP
 from dppl.kernel.reading import UnknownLabels
+from dppl.planning import parts_to_train
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
 _RATE = 0.1  # 5,000 of 50,000 records, in section 5.8
+_RECOMMENDED_RATE, _STEPS = 1 / 16, 48
 
 
 def usual_rate(budget: Budget, ledger: Ledger | None) -> float:
@@ -129,7 +135,8 @@ class SparseFinetuner(Reported, NetworkClassifier):
         Probability with which a record takes part in a step. 1 is the full batch. None is 0.1 with ApproxDP and without
         a ledger, and 1 with all else, which cannot account for samples.
     recipe : Recipe, default=Recipe()
-        Epochs, batch size, clipping norm, learning rates, momentum, warm-up, and how many records are computed at once.
+        Epochs, batch size, clipping norm, learning rates, momentum, warm-up, whether the default method gives the head,
+        and how many records are computed at once.
         With fewer than 50,000 records the network hardly learns until its `batch_size` is set.
 
     Attributes
@@ -146,13 +153,14 @@ class SparseFinetuner(Reported, NetworkClassifier):
     Notes
     -----
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the sums of clipped gradients of all
-    steps, from which `module_` follows. Sensitivity: the clipping norm, 2²² in steps of rounding, in L2 over all
-    trained weights jointly. With `sampling_rate` below 1 the cost is for Gaussian sums over Poisson samples, by
-    privacy loss distributions, in (epsilon, delta) only; at 1 squares of mu add [2]_. Public inputs: `module`, from
-    which the mask follows, `classes`, all parameters, the shape of a record. Not covered: choice of parameters,
-    `sparsity` among them, by private data, timing, a changed label (two steps), whether a record stopped the training,
-    runs that go on from copies of a checkpoint without a ledger, and, but with ``block=1``, rounding by which records
-    that are computed together may touch each other.
+    steps, from which `module_` follows, and with a default head what two fits of `SoftmaxPrototypes` release.
+    Sensitivity: the clipping norm, 2²² in steps of rounding, in L2 over all trained weights jointly. With
+    `sampling_rate` below 1 the cost is for Gaussian sums over Poisson samples and the other Gaussian releases
+    together, by privacy loss distributions, in (epsilon, delta) only; at 1 squares of mu add [2]_. Public inputs:
+    `module`, from which the mask follows, `classes`, all parameters, the shape of a record. Not covered: choice of
+    parameters, `sparsity` among them, by private data, timing, a changed label (two steps), whether a record stopped
+    the training, runs that go on from copies of a checkpoint without a ledger, and, but with ``block=1``, rounding by
+    which records that are computed together may touch each other.
 
     References
     ----------
@@ -165,6 +173,50 @@ class SparseFinetuner(Reported, NetworkClassifier):
     head: str | None = None
     sampling_rate: Probability | None = None
     recipe: Recipe = Recipe()
+
+    @classmethod
+    def recommended(
+        cls,
+        module: Any,
+        budget: Budget,
+        classes: ArrayLike,
+        n_records: float,
+        *,
+        head: str | None = None,
+        ledger: Ledger | None = None,
+    ) -> Self:
+        """Return the training that did best on images (docs/finetune.md), settled by public numbers alone.
+
+        It is of the head and the normalisation layers, or of the head alone if classes have few records for the budget
+        (`dppl.planning.parts_to_train`), in 48 steps, between two fits of the default method.
+
+        Parameters
+        ----------
+        module, budget, classes, head
+            As of the class.
+        n_records : float
+            A public guess of the number of records, never their count.
+        ledger : Ledger, default=None
+            The account that the fit will charge: every record takes part in every step then, as without an ApproxDP
+            budget, and else in one of 16.
+        """
+        budget, classes = checked_budget(budget), reading.public_classes(classes)
+        _validate.positive(n_records=n_records)
+        rate = 1.0 if usual_rate(budget, ledger) == 1 else _RECOMMENDED_RATE
+        # The rates are for sums whose noise is below a hundredth of the batch, and fall with it.
+        first, _, last = split(budget, SHARES)
+        noise_std = noise_within(budget, _STEPS, rate, math.hypot(first.mu, last.mu)).noise_std / RADIUS
+        pace = min(1.0, rate * n_records / (100 * noise_std))
+        recipe = Recipe(
+            epochs=_STEPS * rate,
+            batch_size=rate * n_records,
+            learning_rate=0.5 * pace,
+            head_learning_rate=2 * pace,
+            warmup_epochs=rate,
+            default_head=True,
+        )
+        train = parts_to_train(budget, len(classes), n_records)
+        return cls(module, budget, classes, train=train, head=head, sampling_rate=rate, recipe=recipe)
 
     def fit(
         self,
@@ -332,6 +384,8 @@ class SparseFinetuner(Reported, NetworkClassifier):
         given = fields["parameters"]
         try:
             model = cls(module, guarantee.budget, fields["classes"], **given | {"recipe": Recipe(**given["recipe"])})
+            if fields["width"] != model.width:
+                raise ParameterError("the width of features does not fit the module.")
             model._restore(guarantee, values)
         except (ParameterError, TypeError):
             raise ModelFileError("the trained weights or the parameters of the file do not fit the module.") from None
@@ -359,6 +413,8 @@ class SparseFinetuner(Reported, NetworkClassifier):
         budget = checked_budget(self.budget)
         rate = usual_rate(budget, ledger) if self.sampling_rate is None else self.sampling_rate
         check_values(self)
+        if self.recipe.default_head and not self._trains_head:
+            raise ParameterError("of a recipe needs the part 'head' in train.", parameter="default_head")
         classes = reading.public_classes(self.classes)
         module, selection = self._selected(len(classes))
         training = Training(
@@ -370,6 +426,9 @@ class SparseFinetuner(Reported, NetworkClassifier):
             sampling_rate=rate,
             recipe=self.recipe,
             head=head_of(module, self.head) if self._trains_head else None,
+            heads=default_heads(budget, classes, self.unknown_labels, self.random_state)
+            if self.recipe.default_head
+            else (),
             random_state=self.random_state,
         )
         if training.gradients.n_outputs != len(classes):
@@ -388,6 +447,13 @@ class SparseFinetuner(Reported, NetworkClassifier):
         return training
 
     @property
+    def width(self) -> int | None:
+        """Numbers in the features that the default method is fitted on; None where it is not."""
+        if not self.recipe.default_head:
+            return None
+        return int(self.module.get_submodule(head_of(self.module, self.head)).in_features)
+
+    @property
     def _trains_head(self) -> bool:
         return isinstance(self.train, Collection) and not isinstance(self.train, Mapping) and "head" in self.train
 
@@ -402,6 +468,8 @@ class SparseFinetuner(Reported, NetworkClassifier):
             new = optional("torch", "torch", "torch").nn.Linear(old.in_features, n_classes).to(old.weight)
             new.weight.data.zero_()
             new.bias.data.zero_()
+            if self.recipe.default_head:
+                new.register_forward_pre_hook(unit_rows)
             module.set_submodule(name, new)
         if isinstance(self.train, Mapping):
             return module, self.train

@@ -12,12 +12,14 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dppl import _tensorfile, _validate
 from dppl._optional import optional
 from dppl.errors import BudgetError, InputError, ParameterError
 from dppl.finetune.files import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
+from dppl.finetune.heads import releases_of, set_head
 from dppl.finetune.layers import refuse
 from dppl.finetune.model_file import module_digest, n_steps
 from dppl.finetune.selection import Selection, set_weights, sizes_of, weights_of
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
 _ROWS_MIX = (
-    "rounding by which the gradient of a record may depend on the records computed beside it, which block=1 rules out"
+    "rounding by which what is computed of a record may depend on the records computed with it; block=1 rules it out"
 )
 
 
@@ -83,6 +85,9 @@ class Recipe:
         Share of the velocity that is kept from step to step.
     warmup_epochs : float, default=1
         Over which the learning rate rises linearly; over all epochs it falls as a cosine.
+    default_head : bool, default=False
+        Whether `SoftmaxPrototypes` gives the head: on features of the public network before the training, for a tenth
+        of mu², and on features of the trained network after it, for four tenths. Features have length 1 then.
     block : int, default=32
         Records that are computed at once. With 1 each is computed by itself, in more time; with more, kernels may round
         a record differently in another batch, as the statement says.
@@ -95,6 +100,7 @@ class Recipe:
     learning_rate: float = 0.01
     momentum: float = 0.9
     warmup_epochs: float = 1
+    default_head: bool = False
     block: int = 32
 
     def __post_init__(self) -> None:
@@ -104,6 +110,8 @@ class Recipe:
             _validate.open_unit(momentum=self.momentum)
         _validate.not_negative(warmup_epochs=self.warmup_epochs)
         _validate.positive_integer(block=self.block)
+        if not isinstance(self.default_head, bool):
+            raise ParameterError(f"must be True or False; got {self.default_head!r}.", parameter="default_head")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -125,9 +133,11 @@ class Training:
     sampling_rate: float = 1.0
     recipe: Recipe
     head: str | None = None  # name of the layer that has its own learning rate
+    # Models of features that become the head before the first step and after the last, or none.
+    heads: Sequence[Any] = ()
     random_state: int | None = None
 
-    steps: int = field(init=False)
+    steps: int = field(init=False)  # of the descent
     gradients: NetworkGradients = field(init=False)
     # the gradients, as often as there are steps, with their noise
     measurements: Mapping[str, Calibrated] = field(init=False)
@@ -152,6 +162,8 @@ class Training:
                 )
                 raise ParameterError(f"{rule}.", parameter="selection")
         refuse(self.module, self.selection)
+        width = self.module.get_submodule(self.head).in_features if self.heads else None
+        before, after, mu = releases_of(self.heads, width)
         self.gradients = NetworkGradients(
             self.module,
             self.selection,
@@ -160,12 +172,13 @@ class Training:
             integral=self.integral,
             block=self.recipe.block,
             sampling_rate=self.sampling_rate,
+            mu=mu,
         )
         declared = {"gradients": Measurement(self.gradients, times=self.steps)}
         self.measurements = calibrated(self.budget, declared, "add-remove")
         guarantee = guarantee_of(
             self.budget,
-            [one.release for one in self.measurements.values() if one.release is not None],
+            [*before, *(one.release for one in self.measurements.values() if one.release is not None), *after],
             row_independent=self.gradients.row_independent,
         )
         torch = str(optional("torch", "torch", "torch").__version__)
@@ -203,7 +216,7 @@ class Training:
         }
         file = Checkpoint(checkpoint, json.loads(_tensorfile.as_json(identity)))
         with file.held():
-            state = file.read(self.gradients.size, self.steps)
+            state = file.read(self.gradients.size, self.steps + len(self.heads))
             if state is None:
                 values = weights_of(self.module, self.selection)
                 state = State(0, values, np.zeros_like(values))
@@ -218,11 +231,9 @@ class Training:
             from dppl.estimators.base import charged  # here, because reading a model file needs no scikit-learn
 
             # Steps that an earlier run has begun are spent, whether or not they were answered.
-            with (
-                charged(state.entry),
-                records.counter(self.measurements, self.random_state, state.begun) as measure,
-            ):
-                self._descend(measure, state, file, ledger, progress or (lambda step: None))
+            used = state.begun - bool(self.heads)
+            with charged(state.entry), records.counter(self.measurements, self.random_state, used) as measure:
+                self._descend(measure, records, state, file, ledger, progress or (lambda step: None))
         # A copy of the public module, and not of the one that records have passed through.
         trained = deepcopy(self.module)
         set_weights(trained, self.selection, state.values)
@@ -234,23 +245,34 @@ class Training:
     def _descend(
         self,
         measure: Measure,
+        records: PrivateRecords,
         state: State,
         file: Checkpoint,
         ledger: Ledger | None,
         progress: Callable[[int], object],
     ) -> None:
-        """Take the steps that are left: ask for a noisy sum of gradients, and move against it with momentum."""
+        """Take the steps that are left: ask for a noisy sum of gradients, and move against it with momentum.
+
+        Heads that are fitted on features are steps, too: the first and the last.
+        """
         recipe, head = self.recipe, f"{self.head}."
         rates = np.repeat(
             [recipe.head_learning_rate if name.startswith(head) else recipe.learning_rate for name in self.selection],
             sizes_of(self.module, self.selection),
         ).astype(np.float32)
         warmup = n_steps(recipe.warmup_epochs, self.sampling_rate)
-        for step in range(state.begun, self.steps):
+        last = self.steps + len(self.heads)
+        for begun in range(state.begun, last):
             # First the file, then the ledger, then the noise: whoever goes on from either never asks for this step.
-            file.write(state, step + 1)
+            file.write(state, begun + 1)
             if ledger is not None and state.entry is not None:
-                ledger.begin_step(state.entry, step)
+                ledger.begin_step(state.entry, begun)
+            state.begun, step = begun + 1, begun - bool(self.heads)
+            if not 0 <= step < self.steps:
+                model = self.heads[step >= 0]
+                records.fit_head(model, self.gradients, str(self.head), state.values)
+                state.values = self._with_head(model, state.values)
+                continue
             total = measure("gradients", weights=state.values)
             # The sum is in steps of rounding; divided by a public number, since how many took part is private.
             gradient = total * (recipe.clip / RADIUS / recipe.batch_size)
@@ -259,9 +281,15 @@ class Training:
             warm = min(1.0, (step + 1) / warmup) if warmup else 1.0
             rate = warm * (1 + math.cos(math.pi * step / self.steps)) / 2
             state.values = state.values - np.float32(rate) * rates * state.velocity
-            state.begun = step + 1
             progress(step + 1)
-        file.write(state, self.steps)
+        file.write(state, last)
+
+    def _with_head(self, model: Any, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return trained weights with the head that scores as a model of features does."""
+        module = deepcopy(self.module)
+        set_weights(module, self.selection, values)
+        set_head(module.get_submodule(self.head), model)
+        return weights_of(module, self.selection)
 
     def _described(self) -> dict[str, Any]:
         """Return the public parameters, JSON-ready, without the seed."""

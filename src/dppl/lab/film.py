@@ -176,6 +176,8 @@ class FilmEnsemble(NetworkClassifier):
         options = {} if self.options is None else self.options
         if not isinstance(options, dict) or not set(options) <= set(_OPTIONS):
             raise ParameterError(f"must be a dictionary with some of {', '.join(_OPTIONS)}.", parameter="options")
+        if getattr(options.get("recipe"), "default_head", False):
+            raise ParameterError("default_head of a recipe is for one task; leave it out.", parameter="options")
         options = {**options, "train": ("head", "norm"), "unknown_labels": self.unknown_labels, **further}
         return SparseFinetuner(self.module, checked_budget(self.budget), self.classes, **options)
 

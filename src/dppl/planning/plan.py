@@ -319,7 +319,7 @@ def plan_budget(
     )
 
 
-def parts_to_train(budget: Budget, n_classes: int, n_records: float) -> tuple[str, ...]:
+def parts_to_train(budget: Budget, n_classes: int, n_records: float) -> tuple[Literal["head", "norm"], ...]:
     """Return the parts of a network of images that are worth training, by what docs/finetune.md measured.
 
     They are its head and normalisation layers, or the head alone, which `SoftmaxPrototypes` on features replaces.

@@ -271,8 +271,8 @@ def test_the_statement_says_what_it_rests_on(net, images):
 
 
 def test_that_records_are_computed_side_by_side_is_stated(net):
-    assert "computed beside" in make(net).plan((1, 6, 6)).guarantee.not_covered[0]
-    assert "computed beside" not in str(make(net, block=1).plan((1, 6, 6)).guarantee)
+    assert "computed with it" in make(net).plan((1, 6, 6)).guarantee.not_covered[0]
+    assert "computed with it" not in str(make(net, block=1).plan((1, 6, 6)).guarantee)
 
 
 def test_what_a_module_keeps_of_its_calls_is_not_published(torch, net, images):

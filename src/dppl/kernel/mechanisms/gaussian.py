@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 from dppl.errors import BudgetError
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy import ApproxDP, Budget, Release
-from dppl.kernel.privacy.accounting import cost_of_gaussian, root_above, sampled_gaussian_multiplier
+from dppl.kernel.privacy.accounting import (
+    cost_of_gaussian,
+    root_above,
+    sampled_gaussian_epsilon,
+    sampled_gaussian_multiplier,
+)
 
 Int64 = NDArray[np.int64]
 
@@ -117,22 +122,27 @@ class SampledGaussian:
     each: RoundedGaussian  # the noise of one release
     times: int
     threshold: int  # a record is in a sample with probability threshold/2³²
-    budget: ApproxDP  # what all releases together cost at most
+    cost: ApproxDP  # of all releases together
 
     @classmethod
-    def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int, rate: float) -> SampledGaussian:
+    def within(
+        cls, budget: Budget, squared_sensitivity: Fraction, times: int, rate: float, mu: float = 0.0
+    ) -> SampledGaussian:
         """Return the least noise that stays within `budget`; rounding it is post-processing.
 
         The sensitivity is for all records, and `rate` the probability with which one is sampled, rounded down to a
-        multiple of 2⁻³², and at least that. Sampling improves (epsilon, delta), not zCDP.
+        multiple of 2⁻³², and at least that. Sampling improves (epsilon, delta), not zCDP. Other Gaussian releases of
+        the same records, which cost `mu`, are within the budget, too.
         """
         if not isinstance(budget, ApproxDP):
             raise BudgetError(f"sampling_rate below 1 is accounted in approximate DP; use ApproxDP, not {budget!r}.")
         threshold = max(1, math.floor(rate * 2**_RATE_BITS))
-        multiplier = sampled_gaussian_multiplier(budget.epsilon, budget.delta, threshold / 2**_RATE_BITS, times)
+        sampling = {"sampling_rate": threshold / 2**_RATE_BITS, "steps": times}
+        multiplier = sampled_gaussian_multiplier(budget.epsilon, budget.delta, mu=mu, **sampling)
         noise_std = root_above(squared_sensitivity / Fraction(math.nextafter(1 / multiplier, 0.0)) ** 2)
         each = RoundedGaussian(squared_sensitivity=squared_sensitivity, noise_std=noise_std)
-        return cls(each=each, times=times, threshold=threshold, budget=budget)
+        epsilon = sampled_gaussian_epsilon(multiplier, budget.delta, **sampling) if mu else budget.epsilon
+        return cls(each=each, times=times, threshold=threshold, cost=ApproxDP(epsilon, budget.delta))
 
     @property
     def noise_std(self) -> float:
@@ -152,6 +162,6 @@ class SampledGaussian:
             sensitivity=math.sqrt(self.each.squared_sensitivity),
             norm="L2",
             parameters={"noise_std": self.noise_std, "sampling_rate": self.threshold / 2**_RATE_BITS},
-            cost=self.budget.to_dict(),
+            cost=self.cost.to_dict(),
             times=self.times,
         )

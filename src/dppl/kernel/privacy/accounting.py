@@ -105,20 +105,30 @@ def cost_of_selection(epsilon: float) -> dict[str, float]:
     return {"epsilon": epsilon, "mu": selection_mu(epsilon), "rho": above(Fraction(epsilon) ** 2 / 8)}
 
 
-def _samples(multiplier: float, sampling_rate: float, steps: int) -> Any:
-    """Return dp-accounting's event of Gaussian sums over Poisson samples, the multiplier in sensitivities."""
-    import dp_accounting  # here, because importing it takes longer than all else
+def _samples(multiplier: float, sampling_rate: float, steps: int, mu: float) -> Any:
+    """Return dp-accounting's event of Gaussian sums over Poisson samples and of Gaussian releases of cost `mu`."""
+    from dp_accounting import (  # here, because importing it takes longer than all else
+        ComposedDpEvent,
+        GaussianDpEvent,
+        PoissonSampledDpEvent,
+        SelfComposedDpEvent,
+    )
 
-    step = dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(multiplier))
-    return dp_accounting.SelfComposedDpEvent(step, steps)
+    sums = SelfComposedDpEvent(PoissonSampledDpEvent(sampling_rate, GaussianDpEvent(multiplier)), steps)
+    if mu == 0:
+        return sums
+    return ComposedDpEvent([GaussianDpEvent(below(1 / Fraction(mu))), sums])
 
 
 @lru_cache(maxsize=64)
-def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
+def sampled_gaussian_multiplier(
+    epsilon: float, delta: float, sampling_rate: float, steps: int, mu: float = 0.0
+) -> float:
     """Return the noise, in sensitivities, with which Gaussian sums over Poisson samples stay within (epsilon, delta).
 
-    Each of the `steps` sums is over its own sample. Calibrated by dp-accounting with privacy loss distributions,
-    on the safe side, for adding or removing one record. The tolerance is a thousandth.
+    Each of the `steps` sums is over its own sample. What was released with them, or between them, costs `mu` in
+    Gaussian DP. Calibrated by dp-accounting with privacy loss distributions, on the safe side, for adding or removing
+    one record. The tolerance is a thousandth.
     """
     from dp_accounting import ExplicitBracketInterval, calibrate_dp_mechanism, pld
 
@@ -126,10 +136,11 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
         # A finer grid gains nothing here, and the time grows with its size.
         return pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, epsilon))
 
-    event = partial(_samples, sampling_rate=sampling_rate, steps=steps)
+    event = partial(_samples, sampling_rate=sampling_rate, steps=steps, mu=mu)
     # Enough without sampling, where the factor covers the rounding of distributions. Little noise makes them long, so
     # the search goes down from there.
-    high = 1.5 * math.sqrt(steps) / gaussian_mu_within(epsilon, delta)
+    left = gaussian_mu_within(epsilon, delta) ** 2 - mu**2
+    high = 1.5 * math.sqrt(steps / left)
     if fresh().compose(event(high)).get_epsilon(delta) > epsilon:
         raise BudgetError(f"{steps} steps on samples are too many to account for; take fewer.")
     low = high / 2
@@ -138,31 +149,42 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
         if high < _LEAST_NOISE:  # samples so rare that delta covers them
             return high
     bracket = ExplicitBracketInterval(low, high)
-    return float(calibrate_dp_mechanism(fresh, event, epsilon, delta, bracket, tol=1e-3 * low))
+    found = float(calibrate_dp_mechanism(fresh, event, epsilon, delta, bracket, tol=1e-3 * low))
+    # A statement of several releases adds them up on its own grid, with less noise by the rounding of floats.
+    while mu and sampled_gaussian_epsilon((1 - 1e-8) * found, delta, sampling_rate, steps, mu) > epsilon:
+        found *= 1 + 1e-3
+    return found
 
 
-def sampled_gaussian_epsilon(multiplier: float, delta: float, sampling_rate: float, steps: int) -> float:
-    """Return the epsilon of Gaussian sums over Poisson samples, rounded up; `multiplier` is noise in sensitivities."""
+def sampled_gaussian_epsilon(
+    multiplier: float, delta: float, sampling_rate: float, steps: int, mu: float = 0.0
+) -> float:
+    """Return the epsilon of Gaussian sums over Poisson samples, rounded up; `multiplier` is noise in sensitivities.
+
+    It covers Gaussian releases that cost `mu`, too.
+    """
     _validate.open_unit(delta=delta)
-    return max(float(_sampled_gaussian(multiplier, sampling_rate, steps).get_epsilon(delta)), SMALLEST_EPSILON)
+    return max(float(_sampled_gaussian(multiplier, sampling_rate, steps, mu).get_epsilon(delta)), SMALLEST_EPSILON)
 
 
 @lru_cache(maxsize=16)  # a curve asks for them at each of its points
-def sampled_gaussian_pairs(multiplier: float, sampling_rate: float, steps: int) -> tuple[tuple[float, float], ...]:
-    """Return pairs (epsilon, delta) that hold for Gaussian sums over Poisson samples (Dong, Roth, Su 2022, 2.12)."""
-    deltas = _sampled_gaussian(multiplier, sampling_rate, steps).get_delta(_EPSILONS)
+def sampled_gaussian_pairs(
+    multiplier: float, sampling_rate: float, steps: int, mu: float = 0.0
+) -> tuple[tuple[float, float], ...]:
+    """Return pairs (epsilon, delta) that hold for the same releases (Dong, Roth, Su 2022, 2.12)."""
+    deltas = _sampled_gaussian(multiplier, sampling_rate, steps, mu).get_delta(_EPSILONS)
     return tuple((epsilon, min(float(delta), 1.0)) for epsilon, delta in zip(_EPSILONS, deltas, strict=True))
 
 
 @lru_cache(maxsize=16)
-def _sampled_gaussian(multiplier: float, sampling_rate: float, steps: int) -> Any:
-    """Return dp-accounting's account of Gaussian sums over Poisson samples, of these numbers alone."""
+def _sampled_gaussian(multiplier: float, sampling_rate: float, steps: int, mu: float) -> Any:
+    """Return dp-accounting's account of such releases, of these numbers alone."""
     from dp_accounting import pld
 
     # About the mu that so many steps come to (Dong, Roth, Su 2022, Corollary 5.4): the grid is much finer.
-    mu = sampling_rate * math.sqrt(steps * math.expm1(min(multiplier**-2, 700.0)))
-    accountant = pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, mu))
-    return accountant.compose(_samples(multiplier, sampling_rate, steps))
+    about = math.hypot(mu, sampling_rate * math.sqrt(steps * math.expm1(min(multiplier**-2, 700.0))))
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, about))
+    return accountant.compose(_samples(multiplier, sampling_rate, steps, mu))
 
 
 def renyi_of_best(rho: float, mean_runs: int, order: float) -> float:

@@ -218,12 +218,10 @@ class Guarantee:
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon that is proven for all releases, rounded up; exact for Gaussian noise."""
         stated, sampling = self._approximate()
-        if stated is None:
-            return compose(self.costs(), delta).epsilon
-        if sampling is None:
-            return stated.to_approx(delta).epsilon
-        epsilon = sampled_gaussian_epsilon(delta=delta, **sampling)
-        return epsilon if delta < stated.delta else min(epsilon, stated.epsilon)
+        if sampling is not None:
+            epsilon = sampled_gaussian_epsilon(delta=delta, **sampling)
+            return epsilon if stated is None or delta < stated.delta else min(epsilon, stated.epsilon)
+        return compose(self.costs(), delta).epsilon if stated is None else stated.to_approx(delta).epsilon
 
     def best_guess(self) -> float:
         """Return how often a guess of membership at even odds is right at most, rounded up."""
@@ -296,9 +294,12 @@ class Guarantee:
 
     def stays_within_budget(self) -> bool:
         """Whether the stated costs of all releases stay within the budget."""
-        stated, _ = self._approximate()
-        if stated is not None:
-            return isinstance(self.budget, ApproxDP) and stated <= self.budget
+        stated, sampling = self._approximate()
+        if stated is not None or sampling is not None:
+            budget = self.budget
+            return isinstance(budget, ApproxDP) and (
+                self.epsilon(budget.delta) <= budget.epsilon if stated is None else stated <= budget
+            )
         return bool(self.releases) != self.budget.is_zero and covers(self.budget, self.costs())
 
     def to_dict(self) -> dict[str, Any]:
@@ -332,17 +333,23 @@ class Guarantee:
         return guarantee
 
     def _approximate(self) -> tuple[ApproxDP | None, dict[str, Any] | None]:
-        """Return the cost of one release that was accounted in approximate DP only, and how it samples, if it does."""
-        if len(self.releases) != 1 or "delta" not in self.releases[0].cost:
+        """Return what one release costs that was accounted in approximate DP only, and how it samples, if it does.
+
+        Several releases state no total, which follows from how one of them samples and from the mu of the others.
+        """
+        sampled = [one for one in self.releases if "delta" in one.cost]
+        others = [one.cost for one in self.releases if "delta" not in one.cost]
+        if len(sampled) != 1 or not all("mu" in cost for cost in others):
             return None, None
-        (release,) = self.releases
-        stated = ApproxDP(release.cost["epsilon"], release.cost["delta"])
+        (release,) = sampled
+        stated = None if others else ApproxDP(release.cost["epsilon"], release.cost["delta"])
         if not {"noise_std", "sampling_rate"} <= set(release.parameters):
             return stated, None
         # The last digits went through floats.
         multiplier = (1 - 1e-9) * release.parameters["noise_std"] / release.sensitivity
         rate = release.parameters["sampling_rate"]
-        return stated, {"multiplier": multiplier, "sampling_rate": rate, "steps": release.times}
+        mu = total_mu(Cost.from_dict(cost) for cost in others) if others else 0.0
+        return stated, {"multiplier": multiplier, "sampling_rate": rate, "steps": release.times, "mu": mu}
 
     def _pairs(self) -> Sequence[tuple[float, float]]:
         """Return pairs (epsilon, delta) that hold for all releases together, from what was drawn."""

@@ -344,7 +344,13 @@ def test_a_lost_count_would_be_noticed(kind, monkeypatch):
 def test_what_is_used_of_dp_accounting_keeps_the_count():
     sources = [path.read_text(encoding="utf-8") for path in Path(dppl.__file__).parent.rglob("*.py")]
     used = set(re.findall(r"\b\w+DpEvent\b", "".join(sources)))
-    assert used == {"ZCDpEvent", "SelfComposedDpEvent", "PoissonSampledDpEvent", "GaussianDpEvent"}
+    assert used == {
+        "ZCDpEvent",
+        "ComposedDpEvent",
+        "SelfComposedDpEvent",
+        "PoissonSampledDpEvent",
+        "GaussianDpEvent",
+    }
     sampled = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(2.0))
     folded, singly = dp_accounting.pld.PLDAccountant(), dp_accounting.pld.PLDAccountant()
     folded.compose(dp_accounting.SelfComposedDpEvent(sampled, 3))
@@ -352,6 +358,9 @@ def test_what_is_used_of_dp_accounting_keeps_the_count():
         singly.compose(sampled)
     assert folded.get_epsilon(1e-6) == pytest.approx(singly.get_epsilon(1e-6), rel=1e-2)
     assert folded.get_epsilon(1e-6) > 1.3 * dp_accounting.pld.PLDAccountant().compose(sampled).get_epsilon(1e-6)
+    both = dp_accounting.ComposedDpEvent([dp_accounting.GaussianDpEvent(2.0), dp_accounting.GaussianDpEvent(2.0)])
+    composed = dp_accounting.pld.PLDAccountant().compose(both).get_epsilon(1e-6)
+    assert composed == pytest.approx(GaussianDP(0.5**0.5).to_approx(1e-6).epsilon, rel=1e-3)
     event = dp_accounting.ZCDpEvent(0.3)
     accountants = [dp_accounting.rdp.RdpAccountant() for _ in range(3)]
     accountants[0].compose(event, 7)
