@@ -1,6 +1,6 @@
 """Commands as dataclasses: the fields say what a command is asked, the docstring is its help, and `run` does it.
 
-A field is an option that is called as the field is (``batch_size`` is ``--batch-size``, ``for_`` is ``--for``), and a
+A field is an option that is called as the field is (``n_records`` is ``--n-records``, ``for_`` is ``--for``), and a
 parameter of the library that is called so, too. Options that commands share are fields of classes from which they
 inherit.
 A command is imported when it runs: together they take seconds, and `dppl --help` needs none.

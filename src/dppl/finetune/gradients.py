@@ -81,7 +81,8 @@ class NetworkGradients(OwnAnswer):
     count as one (`dppl.kernel.lattice.joint`). Coins are tossed for persons.
 
     `clip` is the longest gradient that keeps its length; `shape` is a record's, `integral` says that records
-    hold whole numbers, and `mu` what is released besides, within the same budget. The module is copied.
+    hold whole numbers, and `mu` what is released besides, within the same budget. An ask is at the values of all that
+    is `kept`: the trained weights, and what others may set. The module is copied.
     """
 
     needs_rows = True
@@ -99,9 +100,11 @@ class NetworkGradients(OwnAnswer):
         block: int = 32,
         sampling_rate: float = 1.0,
         mu: float = 0.0,
+        kept: Selection | None = None,
     ) -> None:
         self._torch = optional("torch", "torch", "torch")
         self.module, self.selection = deepcopy(module).requires_grad_(False), selection
+        self._kept = selection if kept is None else kept
         self.sampling_rate, self._clip, self._block, self._mu = sampling_rate, clip, block, mu
         self._device = next(self.module.parameters()).device
         self._dtype = self._torch.int64 if integral else self._torch.float32
@@ -152,7 +155,8 @@ class NetworkGradients(OwnAnswer):
     def exact(self, records: Records, *, weights: Any, taken: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """Return the sum over the records that are taken, all by default."""
         assert isinstance(records, HeldRecords)
-        set_weights(self.module, self.selection, shaped("weights", weights, self.size).astype(np.float32))
+        size = sum(sizes_of(self.module, self._kept))
+        set_weights(self.module, self._kept, shaped("weights", weights, size).astype(np.float32))
         inputs: Any = records.rows
         included = records.codes >= 0
         included = included if taken is None else included & taken
@@ -221,7 +225,7 @@ class NetworkGradients(OwnAnswer):
     def features(self, inputs: NDArray[Any], layer: str, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return what a layer is given for each record at these trained weights, shape (n, width); private."""
         torch, seen = self._torch, list[Any]()
-        set_weights(self.module, self.selection, weights)
+        set_weights(self.module, self._kept, weights)
 
         def of_one(x: Any) -> Any:
             self.module(x[None])

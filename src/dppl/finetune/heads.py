@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.estimators.plan import seed_of
+from dppl.finetune.selection import Selection
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.privacy.composition import Cost, split, total_mu
 from dppl.kernel.reading import UnknownLabels
@@ -53,14 +54,27 @@ def releases_of(heads: Sequence[Any], width: int | None) -> tuple[list[Release],
     return before, after, total_mu(costs) if costs else 0.0
 
 
-def unit_rows(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Bring what a head is given to length 1, as the default method does; a hook of the head."""
-    (x,) = given
-    return (x / x.norm(dim=-1, keepdim=True).clamp(min=1e-12),)
+def make_default(layer: Any) -> None:
+    """Have a linear layer score what the default method scores: unit rows about a centre, of length 1 again."""
+    layer.register_buffer("center", layer.weight.new_zeros(layer.in_features))
+    layer.register_forward_pre_hook(_centred)
 
 
 def set_head(layer: Any, model: Any) -> None:
-    """Make a linear layer on unit rows score them as a fitted model does."""
-    intercept = model.intercept_ - model.coef_ @ model.lattice_.center  # of rows that are not centred
-    for weight, values in ((layer.weight, model.coef_), (layer.bias, intercept)):
-        weight.data.copy_(weight.data.new_tensor(np.asarray(values, np.float32)))
+    """Make such a layer score as a fitted model does."""
+    for own, values in (("weight", model.coef_), ("bias", model.intercept_), ("center", model.lattice_.center)):
+        tensor = getattr(layer, own).data
+        tensor.copy_(tensor.new_tensor(np.asarray(values, np.float32)))
+
+
+def with_center(selection: Selection, head: str | None) -> Selection:
+    """Return what a training keeps of a module: the trained weights, then the centre of such a head."""
+    return {**selection, f"{head}.center": None}
+
+
+def _centred(layer: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    (x,) = given
+    for center in (0, layer.center):
+        x = x - center
+        x = x / x.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+    return (x,)

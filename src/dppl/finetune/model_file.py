@@ -62,7 +62,7 @@ def to_bytes(model: SparseFinetuner) -> bytes:
         "classes": model.classes_.tolist(),
         "guarantee": model.guarantee_.to_dict(),
     }
-    return _tensorfile.to_bytes(_KEY, description, {"values": weights_of(model.module_, model.selection_)})
+    return _tensorfile.to_bytes(_KEY, description, {"values": weights_of(model.module_, model.kept(model.selection_))})
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
@@ -90,7 +90,7 @@ def planned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee]:
     from dppl.finetune.trainer import guarantee_of
 
     fields, tensors = _tensorfile.read(path, _KEY)
-    given, size = fields["parameters"], len(tensors["values"])
+    given, size = fields["parameters"], len(tensors["values"]) - (fields["width"] or 0)
     recipe, rate = given["recipe"], given["sampling_rate"]
     budget = budget_from_dict(fields["guarantee"]["budget"])
     heads = default_heads(budget, np.array(fields["classes"])) if recipe["default_head"] else []
@@ -112,7 +112,12 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     fields, guarantee, values = read(path)
     release = training_of(guarantee)
     multiplier = release.parameters["noise_std"] / release.sensitivity
-    return {**fields, "n_trained": len(values), "n_steps": release.times, "noise_multiplier": multiplier}
+    return {
+        **fields,
+        "n_trained": len(values) - (fields["width"] or 0),
+        "n_steps": release.times,
+        "noise_multiplier": multiplier,
+    }
 
 
 def is_finetuned(path: str | os.PathLike[str]) -> bool:
@@ -145,7 +150,7 @@ def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, N
         and bool(np.isfinite(values).all())
         and guarantee.adjacency == "add-remove"
         and guarantee.stays_within_budget()
-        and release.statistic == statistic_of(len(values))
+        and release.statistic == statistic_of(len(values) - (fields["width"] or 0))
         and release.parameters["noise_std"] > 0
         and abs(release.parameters.get("sampling_rate", 1.0) - rate) <= _RATE_UNIT
         and release.times == n_steps(parameters["recipe"]["epochs"], rate)

@@ -96,12 +96,12 @@ def head_of(module: Any, head: str | None = None) -> str:
 
 def sizes_of(module: Any, selection: Selection) -> list[int]:
     """Return the number of trained weights of each parameter."""
-    return [module.get_parameter(name).numel() if p is None else len(p) for name, p in selection.items()]
+    return [_tensor(module, name).numel() if p is None else len(p) for name, p in selection.items()]
 
 
 def weights_of(module: Any, selection: Selection) -> NDArray[np.float32]:
     """Return the trained weights of a module, in the order of `selection`."""
-    flat = [as_numpy(module.get_parameter(name)).reshape(-1) for name in selection]
+    flat = [as_numpy(_tensor(module, name)).reshape(-1) for name in selection]
     trained = [part if p is None else part[p] for part, p in zip(flat, selection.values(), strict=True)]
     return np.concatenate(trained, dtype=np.float32)
 
@@ -111,10 +111,16 @@ def set_weights(module: Any, selection: Selection, values: NDArray[np.float32]) 
     torch = optional("torch", "torch", "torch")
     parts = np.split(values, np.cumsum(sizes_of(module, selection))[:-1])
     for (name, places), part in zip(selection.items(), parts, strict=True):
-        weight = module.get_parameter(name).data
+        weight = _tensor(module, name).data
         flat = weight.reshape(-1)  # a copy, where the weights do not lie in one piece
         flat[... if places is None else torch.from_numpy(places).to(weight.device)] = torch.from_numpy(part).to(weight)
         weight.copy_(flat.reshape(weight.shape))
+
+
+def _tensor(module: Any, name: str) -> Any:
+    """Return a parameter or a buffer, such as the centre of a head."""
+    layer, _, own = name.rpartition(".")
+    return getattr(module.get_submodule(layer), own)
 
 
 def _parameters(module: Any, layers: list[str], part: Part) -> list[str]:

@@ -25,7 +25,7 @@ from dppl.estimators.plan import of_persons
 from dppl.estimators.released import Reported
 from dppl.finetune import model_file
 from dppl.finetune.gradients import RADIUS, PrivateRecords, as_inputs, logits_of, noise_within
-from dppl.finetune.heads import SHARES, default_heads, unit_rows
+from dppl.finetune.heads import SHARES, default_heads, make_default, with_center
 from dppl.finetune.networks import Network, load_network
 from dppl.finetune.selection import (
     PARTS,
@@ -400,9 +400,9 @@ class SparseFinetuner(Reported, NetworkClassifier):
             head = self.module.get_submodule(head_of(self.module, self.head))
             least = len(classes) * head.in_features
         module, selection = self._selected(len(classes)) if least <= values.size else (None, {})
-        if module is None or sum(sizes_of(module, selection)) != values.size:
+        if module is None or sum(sizes_of(module, self.kept(selection))) != values.size:
             raise ParameterError("the trained weights do not fit the module.")
-        set_weights(module, selection, values)
+        set_weights(module, self.kept(selection), values)
         self.module_, self.selection_ = module.requires_grad_(False), dict(selection)
         self.sampling_rate_ = float(self.sampling_rate or 1.0)  # every file states one
         self.classes_, self.guarantee_ = classes, guarantee
@@ -446,6 +446,10 @@ class SparseFinetuner(Reported, NetworkClassifier):
         )
         return training
 
+    def kept(self, selection: Selection) -> Selection:
+        """Return what a file holds of a module of which these weights were trained."""
+        return with_center(selection, head_of(self.module, self.head)) if self.recipe.default_head else selection
+
     @property
     def width(self) -> int | None:
         """Numbers in the features that the default method is fitted on; None where it is not."""
@@ -469,7 +473,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
             new.weight.data.zero_()
             new.bias.data.zero_()
             if self.recipe.default_head:
-                new.register_forward_pre_hook(unit_rows)
+                make_default(new)
             module.set_submodule(name, new)
         if isinstance(self.train, Mapping):
             return module, self.train

@@ -19,7 +19,7 @@ from dppl._optional import optional
 from dppl.errors import BudgetError, InputError, ParameterError
 from dppl.finetune.files import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
-from dppl.finetune.heads import releases_of, set_head
+from dppl.finetune.heads import releases_of, set_head, with_center
 from dppl.finetune.layers import refuse
 from dppl.finetune.model_file import module_digest, n_steps
 from dppl.finetune.selection import Selection, set_weights, sizes_of, weights_of
@@ -138,6 +138,7 @@ class Training:
     random_state: int | None = None
 
     steps: int = field(init=False)  # of the descent
+    kept: Selection = field(init=False)  # the trained weights, and the centre of a head
     gradients: NetworkGradients = field(init=False)
     # the gradients, as often as there are steps, with their noise
     measurements: Mapping[str, Calibrated] = field(init=False)
@@ -164,6 +165,7 @@ class Training:
         refuse(self.module, self.selection)
         width = self.module.get_submodule(self.head).in_features if self.heads else None
         before, after, mu = releases_of(self.heads, width)
+        self.kept = with_center(self.selection, self.head) if self.heads else self.selection
         self.gradients = NetworkGradients(
             self.module,
             self.selection,
@@ -173,6 +175,7 @@ class Training:
             block=self.recipe.block,
             sampling_rate=self.sampling_rate,
             mu=mu,
+            kept=self.kept,
         )
         declared = {"gradients": Measurement(self.gradients, times=self.steps)}
         self.measurements = calibrated(self.budget, declared, "add-remove")
@@ -216,9 +219,9 @@ class Training:
         }
         file = Checkpoint(checkpoint, json.loads(_tensorfile.as_json(identity)))
         with file.held():
-            state = file.read(self.gradients.size, self.steps + len(self.heads))
+            values = weights_of(self.module, self.kept)
+            state = file.read(values.size, self.steps + len(self.heads))
             if state is None:
-                values = weights_of(self.module, self.selection)
                 state = State(0, values, np.zeros_like(values))
             if ledger is not None and not _is_paid(ledger, state):
                 state.entry = ledger.charge(
@@ -236,7 +239,7 @@ class Training:
                 self._descend(measure, records, state, file, ledger, progress or (lambda step: None))
         # A copy of the public module, and not of the one that records have passed through.
         trained = deepcopy(self.module)
-        set_weights(trained, self.selection, state.values)
+        set_weights(trained, self.kept, state.values)
         if ledger is None or state.entry is None:
             return trained, self.guarantee
         ledger.finish(state.entry)
@@ -257,8 +260,8 @@ class Training:
         """
         recipe, head = self.recipe, f"{self.head}."
         rates = np.repeat(
-            [recipe.head_learning_rate if name.startswith(head) else recipe.learning_rate for name in self.selection],
-            sizes_of(self.module, self.selection),
+            [recipe.head_learning_rate if name.startswith(head) else recipe.learning_rate for name in self.kept],
+            sizes_of(self.module, self.kept),
         ).astype(np.float32)
         warmup = n_steps(recipe.warmup_epochs, self.sampling_rate)
         last = self.steps + len(self.heads)
@@ -275,7 +278,8 @@ class Training:
                 continue
             total = measure("gradients", weights=state.values)
             # The sum is in steps of rounding; divided by a public number, since how many took part is private.
-            gradient = total * (recipe.clip / RADIUS / recipe.batch_size)
+            gradient = np.zeros(len(state.values))
+            gradient[: len(total)] = total * (recipe.clip / RADIUS / recipe.batch_size)
             state.velocity = (recipe.momentum * state.velocity + gradient).astype(np.float32)
             # The rate warms up linearly, and falls as a cosine over all steps.
             warm = min(1.0, (step + 1) / warmup) if warmup else 1.0
@@ -287,9 +291,9 @@ class Training:
     def _with_head(self, model: Any, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return trained weights with the head that scores as a model of features does."""
         module = deepcopy(self.module)
-        set_weights(module, self.selection, values)
+        set_weights(module, self.kept, values)
         set_head(module.get_submodule(self.head), model)
-        return weights_of(module, self.selection)
+        return weights_of(module, self.kept)
 
     def _described(self) -> dict[str, Any]:
         """Return the public parameters, JSON-ready, without the seed."""

@@ -47,7 +47,18 @@ def make():
 NETWORK = "python:net.py:make@net.safetensors?size=6&mean=0.5,0.5,0.5"
 FINETUNE = [
     *("finetune", "photos", "--network", NETWORK, "--classes", "classes.txt", "--out", "m.safetensors"),
-    *("--batch-size", "24", "--options", "epochs=12", "--options", "block=8", "--options", "head_learning_rate=2"),
+    *(
+        "--n-records",
+        "24",
+        "--options",
+        "train=head,norm,conv",
+        "--options",
+        "epochs=12",
+        "--options",
+        "block=8",
+        "--options",
+        "head_learning_rate=2",
+    ),
 ]
 EXACT = ["--mu", "9000", "--options", "random_state=3", "--options", "epochs=80"]  # hardly any noise
 
@@ -390,7 +401,7 @@ def test_samples_go_with_no_ledger(photos, cli, error_line):
         (["--mu", "1", "--options", "train=head,body"], 2, "train must be one of"),
         (["--mu", "1", "--options", "train=head,conv", "--options", "sparsity=7"], 2, "sparsity must lie strictly"),
         (["--mu", "1", "--options", "epochs=-1"], 2, "epochs must be"),
-        (["--mu", "1", "--batch-size", "0"], 2, "--batch-size must be"),
+        (["--mu", "1", "--n-records", "0"], 2, "--n-records must be"),
         (["--mu", "1", "--network", "hf:bert"], 2, "with options as ?size=224; got 'hf:bert'."),
         (["--mu", "1", "--out", "photos/m.safetensors"], 2, "must neither hold what is read nor lie in it"),
         (["--mu", "1", "--options", "train=norm"], 2, "another number of outputs than there are classes"),
@@ -498,12 +509,10 @@ def test_the_whole_work_folder_is_named_where_source_or_options_have_changed(pho
     )
 
 
-def test_the_papers_batch_size_is_the_default_and_is_said(photos, cli):
-    command = [word for word in FINETUNE if word not in ("--batch-size", "24")]
-    noted = run(cli, *command, "--mu", "1", "--options", "epochs=1").stderr
-    assert "--batch-size is 5000, as in the paper. With many fewer records" in noted
+def test_a_batch_is_the_sampling_rate_times_the_records(photos, cli):
+    run(cli, *FINETUNE, "--epsilon", "5", "--delta", "1e-5", "--options", "epochs=1", "--options", "sampling_rate=0.5")
     content = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)
-    assert content["parameters"]["recipe"]["batch_size"] == Recipe().batch_size == 5000
+    assert content["parameters"]["recipe"]["batch_size"] == 12.0
 
 
 def test_embeddings_and_damaged_files_are_refused(trained, cli, error_line):
@@ -544,6 +553,10 @@ def test_nobody_is_told_of_progress_where_nobody_watches(photos, cli):
 def test_auto_trains_what_public_numbers_are_enough_for(photos, cli):
     auto = ["--options", "train=auto", "--options", "epochs=1"]
     many = run(cli, *FINETUNE, *auto, "--mu", "20")  # 24 records of 3 classes are 160 records of a class times mu
+    releases = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)["guarantee"]["releases"]
+    assert [release["statistic"] for release in releases].count("number of records, before the training") == 1
+    assert sum(release["cost"]["mu"] ** 2 for release in releases) == pytest.approx(400, rel=1e-6)
+    assert run(cli, "verify", "m.safetensors").exit_code == 0
     assert many.stdout.startswith("SparseFinetuner: 3 classes, trained head, norm. ")
     assert "expected to be better" not in many.stderr
     few = run(cli, *FINETUNE, *auto, "--mu", "2", "--force")

@@ -893,6 +893,7 @@ FINETUNINGS = {
     "in mu": ["--mu", "1", *LEDGER],
     "in mu with a seed": ["--mu", "1", "--options", "random_state=3"],
     "on samples": ["--epsilon", "2", "--delta", "1e-6", "--options", "sampling_rate=0.5"],
+    "with heads": ["--mu", "1", "--options", "train=auto"],
     "of convolutions": ["--mu", "1", "--options", "train=head,norm,conv", "--options", "sparsity=0.3"],
 }
 
@@ -919,7 +920,7 @@ def network_folders(torch, raw_folders):
 def finetune(options, label="cat"):
     known = [] if label in CLASSES else ["--options", "unknown_labels=ignore"]
     names = ["--classes", "classes.txt", "--out", "out.safetensors", "--network", NETWORK]
-    sizes = ["--batch-size", "12", "--options", "epochs=2", "--options", "block=4"]
+    sizes = ["--n-records", "12", "--options", "train=head,norm,conv", "--options", "epochs=2", "--options", "block=4"]
     return ["finetune", "private/photos", *names, *sizes, *known, *options]
 
 

@@ -165,7 +165,7 @@ def test_help_shows_no_type_of_a_flag_and_few_options_before_the_advanced_ones(c
     [
         ("fit", ["--out", "--classes", "--epsilon", "--delta", "--public"]),
         ("train", ["--encoder", "--out", "--classes", "--epsilon", "--delta"]),
-        ("finetune", ["--network", "--out", "--classes", "--epsilon", "--delta", "--batch-size"]),
+        ("finetune", ["--network", "--out", "--classes", "--epsilon", "--delta", "--n-records"]),
         ("predict", ["--out", "--x", "--encoder", "--force"]),
         ("evaluate", ["--epsilon", "--delta", "--out", "--groups", "--json"]),
         ("plan", ["--n-classes", "--n-records", "--smallest", "--encoder", "--epsilon", "--delta"]),

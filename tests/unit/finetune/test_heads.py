@@ -1,0 +1,158 @@
+"""The default method as the head of a network: one fit with the training, under one guarantee."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dppl import ApproxDP, GaussianDP, Ledger, SoftmaxPrototypes
+from dppl.errors import BudgetError, ParameterError
+from dppl.finetune import Recipe, SparseFinetuner, heads, select_weights
+from dppl.finetune.gradients import RADIUS, NetworkGradients, noise_within
+from dppl.finetune.model_file import training_of
+from dppl.kernel.privacy.accounting import sampled_gaussian_epsilon
+from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.tradeoff import gaussian_epsilon
+from dppl.statement.verification import verify
+from laws.replay import spent, watched
+
+CLASSES, SHAPE = [0, 1, 2], (1, 6, 6)
+
+
+def make(net, budget, *, rate=1.0, epochs=4.0, **options):
+    recipe = {name: options.pop(name) for name in set(Recipe.__dataclass_fields__) & set(options)}
+    recipe = Recipe(epochs=epochs, batch_size=40 * rate, default_head=True, **{"block": 8, **recipe})
+    return SparseFinetuner(
+        net, budget, CLASSES, **{"train": ("head", "norm"), "sampling_rate": rate, "recipe": recipe, **options}
+    )
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.3, 2.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
+def test_samples_of_nearly_all_records_cost_with_others_what_gaussians_do(mu, delta):
+    """At a rate of 1 - 2⁻³² the squares of mu add up, which has a closed form."""
+    exact = gaussian_epsilon(math.hypot(mu, math.sqrt(12) / 7), delta)
+    stated = sampled_gaussian_epsilon(7.0, delta, 1 - 2.0**-32, 12, mu)
+    assert exact * (1 - 1e-6) <= stated <= exact * 1.005
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rate"), [(0.1, 1e-6, 0.02), (1.0, 1e-5, 1 / 16), (8.0, 1e-5, 1 / 16), (3.0, 1e-3, 0.5)]
+)
+def test_all_releases_together_stay_within_the_budget_and_use_it(epsilon, delta, rate, net):
+    budget = ApproxDP(epsilon, delta)
+    guarantee = make(net, budget, rate=rate, epochs=48 * rate).plan(SHAPE)
+    assert guarantee.stays_within_budget()
+    assert 0.98 * epsilon < guarantee.epsilon(delta) <= epsilon
+    training = training_of(guarantee)
+    assert 0 < training.cost["epsilon"] < epsilon  # of the training alone
+    # The control: the noise of a training that forgets the heads is too little.
+    forgetful = noise_within(budget, 48, rate).describe(training.statistic)
+    assert forgetful.parameters["noise_std"] < training.parameters["noise_std"]
+    releases = tuple(forgetful if one is training else one for one in guarantee.releases)
+    object.__setattr__(guarantee, "releases", releases)
+    assert not guarantee.stays_within_budget()
+
+
+def test_a_ledger_charges_heads_and_training_together(net, images, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(1.0))
+    model = make(net, GaussianDP(0.6)).fit(*images, ledger=ledger)
+    assert model.guarantee_.mu == pytest.approx(0.6, rel=1e-9)
+    assert ledger.spent()["mu"] == model.guarantee_.mu <= 0.6
+    assert len(ledger.releases()) == 1
+    with pytest.raises(BudgetError, match="a ledger cannot charge it"):
+        make(net, ApproxDP(1.0, 1e-5), rate=0.5).fit(*images, ledger=ledger)
+
+
+@pytest.mark.parametrize("record", [0, 7])
+def test_a_record_moves_all_answers_together_no_further_than_the_budget(record, net, images):
+    X, y = images
+    model = make(net, GaussianDP(2.0), random_state=5, block=1, clip=0.01)
+    with watched() as first:
+        model.fit(X, y)
+    with watched([answer for _, _, answer in first]) as second:
+        model.fit(np.delete(X, record, 0), np.delete(y, record))
+    assert len(first) == len(second) == 4 + 2 * (4 + 16)
+    moved = sum(spent(one, other, one[0].times) for one, other in zip(first, second, strict=True))
+    assert 0.1 <= moved <= 4
+
+
+@pytest.mark.parametrize(("ask", "kept"), [(1, "zeros"), (2, "trained")])
+def test_a_head_that_was_interrupted_is_lost_and_paid_for(ask, kept, net, images, tmp_path, monkeypatch):
+    fits, fit = [], SoftmaxPrototypes.fit
+
+    def interrupted(self, *args, **options):
+        fits.append(self.budget.mu)
+        if len(fits) == ask:
+            raise KeyboardInterrupt
+        return fit(self, *args, **options)
+
+    monkeypatch.setattr(SoftmaxPrototypes, "fit", interrupted)
+    model, path = make(net, GaussianDP(1.0)), tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*images, checkpoint=path)
+    model.fit(*images, checkpoint=path)
+    first, _, last = np.sqrt(np.array(heads.SHARES) / 100)
+    assert fits == pytest.approx([first, last])  # and none of them again
+    model.fit(*images, checkpoint=path)
+    assert len(fits) == 2
+    assert kept == "zeros" or abs(model.module_[-1].weight).max() > 0
+
+
+def test_the_head_scores_as_the_model_of_features_does(torch, net):
+    rng = np.random.default_rng(0)
+    X, y = (0.5 + rng.normal(size=(200, 128))).astype(np.float32), rng.integers(0, 3, 200)
+    model = SoftmaxPrototypes(GaussianDP(5.0), CLASSES, random_state=0).fit(X, y)
+    layer = torch.nn.Linear(128, 3)
+    heads.make_default(layer)
+    heads.set_head(layer, model)
+    exact = model.decision_function(X)  # of rows that are rounded to the lattice
+    assert np.abs(layer(torch.tensor(X)).detach().numpy() - exact).max() < 0.05 < np.abs(exact).max() / 20
+    layer.center.zero_()
+    assert np.abs(layer(torch.tensor(X)).detach().numpy() - exact).max() > 0.5
+
+
+def test_features_are_of_one_record_each_at_the_weights_of_the_step(torch, net, images):
+    X, _ = images
+    gradients = NetworkGradients(net, select_weights(net, ("head", "norm")), clip=1.0, shape=SHAPE, block=7)
+    values = np.random.default_rng(0).normal(size=gradients.size).astype(np.float32)
+    found = gradients.features(X, "8", values)
+    with torch.no_grad():
+        plain = gradients.module[:-1](torch.tensor(X)).numpy()
+        public = net[:-1](torch.tensor(X)).numpy()
+    assert found.shape == (40, 12)
+    assert np.allclose(found, plain, atol=1e-5)
+    assert not np.allclose(found, public, atol=1e-2)
+    assert gradients.features(X[:0], "8", values).shape == (0, 12)
+
+
+@pytest.mark.parametrize("persons", [False, True])
+def test_a_file_states_all_releases_and_is_verified(persons, net, images, tmp_path):
+    X, y = images
+    model = make(net, ApproxDP(2.0, 1e-5), rate=0.5)
+    model.fit(X, y, groups=np.arange(40) // 4 if persons else None)
+    path = tmp_path / "model.safetensors"
+    model.save(path)
+    assert (model.guarantee_.unit == PERSON) is persons
+    assert verify(path).holds
+    again = SparseFinetuner.load(path, net)
+    assert (again.decision_function(X) == model.decision_function(X)).all()
+    assert again.guarantee_.releases == model.guarantee_.releases
+
+
+def test_a_recommended_training_follows_from_public_numbers(net):
+    few = SparseFinetuner.recommended(net, ApproxDP(1.0, 1e-5), CLASSES, 900)
+    many = SparseFinetuner.recommended(net, ApproxDP(1.0, 1e-5), CLASSES, 3000)
+    assert (few.train, many.train) == (("head",), ("head", "norm"))
+    assert many.recipe.batch_size == 3000 / 16
+    noise_std = training_of(many.plan(SHAPE)).parameters["noise_std"] / RADIUS
+    assert many.recipe.head_learning_rate == pytest.approx(2 * 3000 / 16 / 100 / noise_std, rel=1e-2)
+    assert few.recipe.learning_rate == pytest.approx(0.3 * many.recipe.learning_rate)
+    assert SparseFinetuner.recommended(net, GaussianDP(1.0), CLASSES, 3000).sampling_rate == 1
+
+
+def test_a_head_that_is_not_trained_is_refused(net):
+    with pytest.raises(ParameterError, match="default_head of a recipe needs the part 'head' in train"):
+        make(net, GaussianDP(1.0), train=("norm",)).plan(SHAPE)
+    with pytest.raises(ParameterError, match="default_head must be True or False"):
+        Recipe(default_head=1)
