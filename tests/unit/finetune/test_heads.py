@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dppl import ApproxDP, GaussianDP, Ledger, SoftmaxPrototypes
-from dppl.errors import BudgetError, ParameterError
+from dppl import ApproxDP, GaussianDP, Ledger, SoftmaxPrototypes, _tensorfile
+from dppl.errors import BudgetError, ModelFileError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner, heads, select_weights
 from dppl.finetune.gradients import RADIUS, NetworkGradients, noise_within
 from dppl.finetune.model_file import training_of
@@ -138,6 +138,17 @@ def test_a_file_states_all_releases_and_is_verified(persons, net, images, tmp_pa
     again = SparseFinetuner.load(path, net)
     assert (again.decision_function(X) == model.decision_function(X)).all()
     assert again.guarantee_.releases == model.guarantee_.releases
+
+
+@pytest.mark.parametrize(("name", "value"), [("width", 13), ("width", None), ("width", "12"), ("default_head", False)])
+def test_a_file_that_says_otherwise_of_its_head_is_refused(name, value, net, images, tmp_path):
+    path = tmp_path / "model.safetensors"
+    make(net, GaussianDP(1.0)).fit(*images).save(path)
+    fields, tensors = _tensorfile.read(path, "dppl_finetune")
+    (fields if name == "width" else fields["parameters"]["recipe"])[name] = value
+    path.write_bytes(_tensorfile.to_bytes("dppl_finetune", fields, tensors))
+    with pytest.raises(ModelFileError):
+        SparseFinetuner.load(path, net)
 
 
 def test_a_recommended_training_follows_from_public_numbers(net):
