@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dppl._progress import progress
 from dppl.cli._groups import NoiseBudget, Persons, parse_pairs
@@ -83,16 +83,16 @@ class Finetune(NoiseBudget, Training, Persons):
             raise ParameterError(f"{self.shown()} must hold images; it holds {source.modality}s.")
         with progress(f"loading {self.network}"):
             network = load_network(self.network)
-        ledger = account.get("ledger")
-        if (parts := options.pop("train", "auto")) == "auto":
+        ledger, parts = account.get("ledger"), options.pop("train", "auto")
+        if parts == "auto":
             model = SparseFinetuner.recommended(
                 network.module, budget, classes, self.n_records, head=network.head, ledger=ledger
             )
             if model.train == ("head",):
                 note("For so few records and this budget `dppl train` with the same network is expected to be better.")
         else:
-            parts = (parts,) if isinstance(parts, str) else parts  # one is typed without a comma
-            model = SparseFinetuner(network.module, budget, classes, train=parts, head=network.head)
+            train: Any = (parts,) if isinstance(parts, str) else parts  # one is typed without a comma
+            model = SparseFinetuner(network.module, budget, classes, train=train, head=network.head)
         model.set_params(**options)
         rate = usual_rate(budget, ledger) if model.sampling_rate is None else model.sampling_rate
         # A count of the records, which divides the sum of gradients, would need a budget.
