@@ -266,7 +266,7 @@ class WholePersons:
     def right(self, records: NDArray[np.bool_]) -> int:
         """Return the number of persons of whose records at least half are among these."""
         hits = np.bincount(self.numbers, records & (self.codes >= 0))
-        return int(np.count_nonzero((hits > 0) & (2 * hits >= np.bincount(self.numbers, self.codes >= 0))))
+        return int(np.count_nonzero((hits > 0) & (2 * hits >= self.sizes)))
 
     def shares(self, weights: Int64, part: slice = slice(None)) -> Int64:
         """Return for each record its part of the weight of its class: shares of a person add up to one at most."""
