@@ -33,7 +33,7 @@ def test_the_python_of_the_page_runs_as_it_is_pasted(tmp_path, monkeypatch, caps
     private = names["images"][names["private"]]
     assert (names["again"].predict(private) == names["model"].predict(private)).all()
     # The three steps: 0.78 once, and 0.62 to 0.85 for their first and for the default alone.
-    exec(compile(PYTHON[1], "finetune.md", "exec"), names)
+    exec(compile(PYTHON[1], "finetune.md", "exec"), dict(names))
     assert float(capsys.readouterr().out.splitlines()[-1]) > 0.35
     # What the file names prepares images as the page does.
     (tmp_path / "new").mkdir()
