@@ -280,10 +280,14 @@ class FixedShapeEncoder:
             (moved if rows > 1 else drift).append(_difference(computed, computed[0][order]))
             if self._adapter.device == "cpu" and not self._adapter.only_rows and moved[-1] == 0:
                 self._smaller[shape] = powers = [1 << bit for bit in range((rows - 1).bit_length())]
+                # The shortest rows and the longest: few numbers may be rounded as the full batch rounds them by chance.
                 self._smaller[shape] = [
                     n
                     for n in powers
-                    if np.array_equal(self.encode_prepared([inputs[i] for i in others[:n]]), computed[0][others[:n]])
+                    if all(
+                        np.array_equal(self.encode_prepared([inputs[i] for i in few]), computed[0][few])
+                        for few in (own[:n], own[-n:])
+                    )
                 ]
             if shape in ends:
                 first[shape] = inputs, computed[0]

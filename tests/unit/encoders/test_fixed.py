@@ -439,6 +439,17 @@ def test_a_single_shape_or_place_that_rounds_otherwise_is_found(compute):
     assert load(by_place_in_one_shape, batch_rows=1).fingerprint.row_independent
 
 
+def by_long_texts_alone(arrays):
+    """Round otherwise in a batch of one text, if it is the longest of its shape."""
+    rows, longest = mean(arrays), arrays["input_ids"].shape[1] - 1
+    alone = len(rows) == 1 and arrays["attention_mask"].sum() == longest
+    return np.nextafter(rows, np.float32(np.inf)) if alone else rows
+
+
+def test_one_row_is_tried_with_the_longest_text(independent, texts):
+    independent(load(by_long_texts_alone), texts)
+
+
 def test_a_few_texts_are_computed_in_few_rows():
     shapes = []
 
