@@ -44,7 +44,7 @@ def processes():
         try:
             if int(folder.name) == os.getpid() or (folder / "cmdline").read_bytes().startswith(b"ray::"):
                 fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                lines = dict(line.split(":") for line in (folder / "status").read_text().splitlines())
+                lines = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
                 cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
                 found[folder.name] = cpu, int(lines["VmHWM"].split()[0]) / 1e3
         except (OSError, KeyError):  # it has ended

@@ -160,14 +160,15 @@ class FixedShapeEncoder:
         self.modality, self.prepare = adapter.modality, adapter.prepare
         self.text_windows: TextWindows | None = getattr(adapter, "windows", None)
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._workers = min(_MAX_WORKERS, processors) if adapter.device == "cpu" else 1
+        # Threads that compute batches, one each.
+        self.workers = min(_MAX_WORKERS, processors) if adapter.device == "cpu" else 1
         # By shape the numbers of rows below the full one that give the same bits.
         self._smaller: dict[Hashable, list[int]] = {}
 
         state = adapter.state()
         self.batch_rows, self.dimension = _fit(adapter, batch_rows)
         # Items to hand over in one call to keep all processors busy; texts fill batches of many lengths.
-        self.window = self.batch_rows * (128 if self.modality == "text" else self._workers)
+        self.window = self.batch_rows * (128 if self.modality == "text" else self.workers)
         moved, drift = self._try() if trial else (0.0, 0.0)
         tolerance = _ROUNDING[adapter.dtype]
         # A kernel of a GPU may round differently in every run without any memory. On a CPU none does.
@@ -210,6 +211,10 @@ class FixedShapeEncoder:
             )
         return tower
 
+    def shape_of(self, prepared: Any) -> Hashable:
+        """Return the shapes in which an item is computed: those of equal shapes share batches."""
+        return tuple(self._adapter.shape_of(piece) for piece, _ in self._adapter.pieces(prepared))
+
     def encode(self, batch: Sequence[Any]) -> Float32:
         """Embed images or texts."""
         return self.encode_prepared([self.prepare(item) for item in batch])
@@ -235,7 +240,7 @@ class FixedShapeEncoder:
 
         embeddings = np.empty((len(pieces), self.dimension), np.float32)
         missing = np.bincount(owners, minlength=len(batch))  # pieces of each item
-        with adapter.pool(self._workers) as pool:
+        with adapter.pool(self.workers) as pool:
             for (_, _, places), computed in zip(parts, pool.map(compute, parts), strict=True):
                 embeddings[places] = computed
                 before = int(np.count_nonzero(missing))

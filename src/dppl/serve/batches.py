@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 from time import monotonic
 from typing import Any
 
@@ -17,23 +17,30 @@ _Row = NDArray[np.float32] | None
 
 
 class Batches:
-    """The queue in front of an encoder, whose only thread embeds `most` items at a time.
+    """The queue in front of an encoder, whose threads embed `most` items at a time, one thread a core.
 
-    An item that finds the encoder idle is embedded at once. The other items of a batch change no bit, because encoders
-    compute in fixed shapes; one whose rows are not independent gets one item at a time.
+    A free thread takes the item that has waited longest and with it those that share its computation, because they are
+    of the same shape (`FixedShapeEncoder.shape_of`). The other items of a batch change no bit, because encoders compute
+    in fixed shapes; an encoder whose rows are not independent has one thread, which embeds one item at a time.
     """
 
     def __init__(self, encoder: Encoder, most: int) -> None:
         self._encoder = encoder
-        self._most = min(most, encoder.window) if encoder.fingerprint.row_independent else 1
-        self._waiting: deque[tuple[Any, Future[_Row]]] = deque()
-        self._thread = ThreadPoolExecutor(1, "dppl-encoder")
+        independent = encoder.fingerprint.row_independent
+        self._most = min(most, encoder.window) if independent else 1
+        self._n_threads = getattr(encoder, "workers", 1) if independent else 1
+        self._shape_of = getattr(encoder, "shape_of", lambda item: None)
+        self._waiting: list[tuple[Hashable, Any, Future[_Row]]] = []
+        self._lock = Lock()
+        self._threads = ThreadPoolExecutor(self._n_threads, "dppl-encoder")
 
     def embed(self, prepared: Sequence[Any], deadline: float) -> list[_Row]:
         """Return the row of each prepared item, None where there is none; raise TimeoutError at the deadline."""
         rows: list[Future[_Row]] = [Future() for _ in prepared]
-        self._waiting.extend(zip(prepared, rows, strict=True))
-        self._thread.submit(self._work)
+        with self._lock:
+            self._waiting += zip(map(self._shape_of, prepared), prepared, rows, strict=True)
+        for _ in prepared[: self._n_threads]:
+            self._threads.submit(self._work)
         try:
             return [row.result(deadline - monotonic()) for row in rows]
         finally:
@@ -54,10 +61,16 @@ class Batches:
 
     def _next(self) -> list[tuple[Any, Future[_Row]]]:
         batch: list[tuple[Any, Future[_Row]]] = []
-        while self._waiting and len(batch) < self._most:
-            item, row = self._waiting.popleft()
-            if row.set_running_or_notify_cancel():
-                batch.append((item, row))
+        first: Hashable = None
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            for one in waiting:
+                shape, item, row = one
+                if len(batch) == self._most or (batch and shape != first):
+                    self._waiting.append(one)
+                elif row.set_running_or_notify_cancel():
+                    first = shape
+                    batch.append((item, row))
         return batch
 
     def _encode(self, items: list[Any]) -> list[_Row]:

@@ -71,6 +71,25 @@ def test_a_batch_has_a_largest_size():
     assert encoder.batches == [[0], [1, 2], [3, 4], [5]]
 
 
+def test_items_of_one_shape_share_a_batch_and_the_oldest_comes_first():
+    encoder = Encoder(gate=threading.Event())
+    encoder.shape_of = lambda number: number % 2
+    found = one_and_then(encoder, [[1, 2], [4], [3]])
+    assert encoder.batches == [[0], [1, 3], [2, 4]]
+    assert [numbers(rows) for rows in found] == [[0], [1, 2], [4], [3]]
+
+
+def test_as_many_batches_are_embedded_at_a_time_as_the_encoder_has_threads():
+    encoder = Encoder(gate=threading.Event())
+    encoder.workers = 2
+    batches = Batches(encoder, most=1)
+    with ThreadPoolExecutor() as threads:
+        asked = threads.submit(batches.embed, [0, 1, 2], monotonic() + 60)
+        until(lambda: len(encoder.batches) == 2)
+        encoder.gate.set()
+        assert numbers(asked.result()) == [0, 1, 2]
+
+
 def test_an_encoder_whose_rows_depend_on_each_other_gets_one_at_a_time():
     encoder = Encoder(row_independent=False, gate=threading.Event())
     found = one_and_then(encoder, [[1, 2], [3]])
