@@ -212,7 +212,7 @@ class FixedShapeEncoder:
         return tower
 
     def shape_of(self, prepared: Any) -> Hashable:
-        """Return the shapes in which an item is computed: those of equal shapes share batches."""
+        """Return the shapes in which an item is computed: items of equal shapes share batches."""
         return tuple(self._adapter.shape_of(piece) for piece, _ in self._adapter.pieces(prepared))
 
     def encode(self, batch: Sequence[Any]) -> Float32:
