@@ -366,7 +366,6 @@ class PrivateRecords:
         # Of one record; both are public.
         self.shape, self.integral = self.inputs.shape[1:], self.inputs.dtype.kind in "iu"
         self._classes, self._unknown_labels, self._recode = classes, unknown_labels, recode
-        self._groups = groups
 
     def counter(self, measurements: Mapping[str, Calibrated], random_state: int | None, used: int) -> Measure:
         """Read the labels, and open the counter at which the gradients are asked, of which `used` asks are spent."""
@@ -383,7 +382,7 @@ class PrivateRecords:
         """Fit a model on what a layer is given for these records."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", WeakBudgetWarning)  # of a part of the budget
-            model.fit(network.features(self.inputs, layer, weights), self.labels, groups=self._groups)
+            model.fit(network.features(self.inputs, layer, weights), self.labels, groups=self.ids)
 
     def refuse_unusable(self) -> None:
         """Stop a strict fit at a number that is not finite or a label that is not in the list."""

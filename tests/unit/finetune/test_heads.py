@@ -64,14 +64,15 @@ def test_a_ledger_charges_heads_and_training_together(net, images, tmp_path):
         make(net, ApproxDP(1.0, 1e-5), rate=0.5).fit(*images, ledger=ledger)
 
 
-@pytest.mark.parametrize("record", [0, 7])
-def test_a_record_moves_all_answers_together_no_further_than_the_budget(record, net, images):
+@pytest.mark.parametrize(("record", "each"), [(0, 1), (7, 1), (0, 8)])
+def test_a_record_or_person_moves_all_answers_together_no_further_than_the_budget(record, each, net, images):
     X, y = images
-    model = make(net, GaussianDP(2.0), random_state=5, block=1, clip=0.01)
+    model, ids = make(net, GaussianDP(2.0), random_state=5, block=1, clip=0.01), np.arange(40) // each
+    others = ids != record
     with watched() as first:
-        model.fit(X, y)
+        model.fit(X, y, groups=None if each == 1 else ids)
     with watched([answer for _, _, answer in first]) as second:
-        model.fit(np.delete(X, record, 0), np.delete(y, record))
+        model.fit(X[others], y[others], groups=None if each == 1 else ids[others])
     assert len(first) == len(second) == 4 + 2 * (4 + 16)
     moved = sum(spent(one, other, one[0].times) for one, other in zip(first, second, strict=True))
     assert 0.1 <= moved <= 4
