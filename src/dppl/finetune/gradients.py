@@ -231,7 +231,10 @@ class NetworkGradients(OwnAnswer):
             self.module(x[None])
             return seen.pop()[0]
 
-        watched = self.module.get_submodule(layer).register_forward_hook(lambda _, args, out: seen.append(args[0]))
+        # First of all hooks: one of a head centres what it is given.
+        watched = self.module.get_submodule(layer).register_forward_pre_hook(
+            lambda _, args: seen.append(args[0]), prepend=True
+        )
         blocks = [np.empty((0, self.module.get_submodule(layer).in_features), np.float32)]
         with watched, torch.no_grad():
             for start in range(0, len(inputs), self._block):

@@ -113,6 +113,24 @@ def test_the_head_scores_as_the_model_of_features_does(torch, net):
     assert np.abs(layer(torch.tensor(X)).detach().numpy() - exact).max() > 0.5
 
 
+def test_both_heads_are_fitted_on_what_the_network_hands_them(torch, net, images, monkeypatch):
+    X, y = images
+    fits, fit = [], SoftmaxPrototypes.fit
+
+    def seen(self, features, *args, **options):
+        fits.append((self, features))
+        return fit(self, features, *args, **options)
+
+    monkeypatch.setattr(SoftmaxPrototypes, "fit", seen)
+    model = make(net, GaussianDP(50.0)).fit(X, y)
+    with torch.no_grad():
+        for (_, features), module in zip(fits, (net, model.module_), strict=True):
+            assert np.allclose(features, module[:-1](torch.tensor(X)).numpy(), atol=1e-5)
+    last, features = fits[1]
+    exact = last.decision_function(features)  # of rows that are rounded to the lattice
+    assert np.abs(model.decision_function(X) - exact).max() < 0.02 * np.abs(exact).max()
+
+
 def test_features_are_of_one_record_each_at_the_weights_of_the_step(torch, net, images):
     X, _ = images
     gradients = NetworkGradients(net, select_weights(net, ("head", "norm")), clip=1.0, shape=SHAPE, block=7)
