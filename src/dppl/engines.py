@@ -4,8 +4,8 @@ An engine applies one pure function to each of many small descriptions of files.
 yields exactly one value, whatever died on the way, and values come with the place of their item, so that whoever adds
 them adds each once. Functions and items that are handed to `RayEngine` travel over the network and may come to lie on
 the disks of the cluster. So they hold paths, parameters and what was released, and never a private row or label; a
-task reads those itself. What comes back is as secret as what it is made of: sums and scores without noise, or
-predictions; and so are the bins in which a selection has tasks look again.
+task reads those itself. Only which records are of one person travels. What comes back is as secret as what it is made
+of: sums and scores without noise, or predictions; and so are the bins in which a selection has tasks look again.
 
 Nothing that a task meets leaves its machine but by these values. An exception becomes a few words, without the
 traceback and the text of any library, and warnings are silent there.
@@ -76,9 +76,9 @@ class RayEngine:
     tasks run again elsewhere; they are pure, so no bit depends on it.
 
     **Privacy.** Unit: as in the fit. Nothing is released here. Ray's object store holds what functions and items hold
-    (paths, parameters, released weights) and what tasks return, and may write both to the disks of the cluster: for a
-    fit these are sums of private records without noise. The statement of the model says that the cluster is trusted
-    with them. Not covered: who else can read the memory, the disks or the network of the cluster.
+    (paths, parameters, released weights, numbers of persons) and what tasks return, and may write both to the disks of
+    the cluster: for a fit these are sums of private records without noise. The statement of the model says that the
+    cluster is trusted with them. Not covered: who else can read the memory, the disks or the network of the cluster.
     """
 
     assumption: ClassVar[str] = (
