@@ -31,7 +31,7 @@ _NUMBERS = ("sparsity", "sampling_rate")
 _FIELDS = ("format", "written_by", "estimator", "encoder", "module", "width", "parameters", "classes", "guarantee")
 _RECIPE = (
     *("epochs", "batch_size", "clip", "head_learning_rate", "learning_rate", "momentum", "warmup_epochs"),
-    *("default_head", "block"),
+    *("default_head", "keep_filters", "block"),
 )
 _TRAINED = " trained weights)"
 _RATE_UNIT = 2.0**-32  # coins are tossed at a multiple of it
@@ -130,7 +130,7 @@ def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, N
     parameters, classes, values = fields["parameters"], fields["classes"], tensors["values"]
     release, rate = training_of(guarantee), parameters["sampling_rate"]
     recipe = dict(parameters["recipe"])
-    has_heads = recipe.pop("default_head")
+    has_heads, keeps_filters = recipe.pop("default_head"), recipe.pop("keep_filters")
     numbers = [*(parameters[name] for name in _NUMBERS), *recipe.values()]
     return (
         set(fields) == {*_FIELDS}
@@ -139,6 +139,7 @@ def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, N
         and all(isinstance(fields[name], str) for name in ("module", "written_by"))
         and isinstance(fields["encoder"], str | None)
         and (set(parameters), set(tensors)) == ({"train", "head", "recipe", *_NUMBERS}, {"values"})
+        and isinstance(keeps_filters, bool)
         and has_heads is (len(guarantee.releases) > 1)
         and type(fields["width"]) is (int if has_heads else type(None))
         and set(parameters["recipe"]) == {*_RECIPE}

@@ -117,6 +117,31 @@ def set_weights(module: Any, selection: Selection, values: NDArray[np.float32]) 
         weight.copy_(flat.reshape(weight.shape))
 
 
+def keep_filters(module: Any, selection: Selection, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Give each filter of convolutions that are trained as a whole the mean and deviation that it has in the module."""
+    parts = np.split(values, np.cumsum(sizes_of(module, selection))[:-1])
+    for (name, places), part in zip(selection.items(), parts, strict=True):
+        layer = module.get_submodule(name.rpartition(".")[0])
+        if places is None and name.endswith("weight") and _is_convolution(layer):
+            own = as_numpy(layer.weight).reshape(len(layer.weight), -1).astype(np.float64)
+            filters = part.reshape(own.shape)
+            filters -= filters.mean(1, keepdims=True)
+            deviation = filters.std(1, keepdims=True)
+            filters *= np.divide(own.std(1, keepdims=True), deviation, out=0 * deviation, where=deviation > 0)
+            filters += own.mean(1, keepdims=True)
+    return values
+
+
+def is_convolutional(module: Any) -> bool:
+    """Whether most weights of a module are filters of convolutions."""
+    filters = [layer.weight.numel() for layer in module.modules() if _is_convolution(layer)]
+    return bool(2 * sum(filters) > sum(weight.numel() for weight in module.parameters()))
+
+
+def _is_convolution(layer: Any) -> bool:
+    return isinstance(layer, optional("torch", "torch", "torch").nn.modules.conv._ConvNd)
+
+
 def _tensor(module: Any, name: str) -> Any:
     """Return a parameter or a buffer, such as the centre of a head."""
     layer, _, own = name.rpartition(".")
@@ -139,7 +164,7 @@ def _parameters(module: Any, layers: list[str], part: Part) -> list[str]:
 def _largest(module: Any, sparsity: float) -> dict[str, NDArray[np.int64] | None]:
     """Return where the largest weights of all convolutions are: one threshold, and ties by position."""
     torch = optional("torch", "torch", "torch")
-    layers = [name for name, layer in module.named_modules() if isinstance(layer, torch.nn.modules.conv._ConvNd)]
+    layers = [name for name, layer in module.named_modules() if _is_convolution(layer)]
     names = _parameters(module, layers, "conv")
     sizes = [module.get_parameter(name).detach().abs().flatten().to("cpu", torch.float64).numpy() for name in names]
     every = np.concatenate(sizes)

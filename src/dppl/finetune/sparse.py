@@ -33,6 +33,7 @@ from dppl.finetune.selection import (
     Selection,
     check_module,
     head_of,
+    is_convolutional,
     select_weights,
     set_weights,
     sizes_of,
@@ -44,7 +45,7 @@ from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.composition import split
 from dppl.kernel.privacy.guarantee import A_STRICT_STOP
 from dppl.kernel.reading import UnknownLabels
-from dppl.planning import parts_to_train
+from dppl.planning import is_worth_training
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
@@ -187,8 +188,9 @@ class SparseFinetuner(Reported, NetworkClassifier):
     ) -> Self:
         """Return the training that did best on images (docs/finetune.md), settled by public numbers alone.
 
-        It is of the head and the normalisation layers, or of the head alone if classes have few records for the budget
-        (`dppl.planning.parts_to_train`), in 48 steps, between two fits of the default method.
+        Between two fits of the default method, 48 steps train all of a convolutional network but its filters' means and
+        deviations, and head and normalisation layers of others; or the head alone, if classes have few records for the
+        budget (`dppl.planning.is_worth_training`).
 
         Parameters
         ----------
@@ -207,16 +209,19 @@ class SparseFinetuner(Reported, NetworkClassifier):
         first, _, last = split(budget, SHARES)
         noise_std = noise_within(budget, _STEPS, rate, math.hypot(first.mu, last.mu)).noise_std / RADIUS
         pace = min(1.0, rate * n_records / (100 * noise_std))
+        train: tuple[Part, ...] = ("head",)
+        if is_worth_training(budget, len(classes), n_records):
+            train = PARTS if is_convolutional(module) else ("head", "norm")
         recipe = Recipe(
             epochs=_STEPS * rate,
             batch_size=rate * n_records,
-            learning_rate=0.5 * pace,
+            learning_rate=(0.15 if "conv" in train else 0.5) * pace,
             head_learning_rate=2 * pace,
             warmup_epochs=rate,
             default_head=True,
+            keep_filters=True,
         )
-        train = parts_to_train(budget, len(classes), n_records)
-        return cls(module, budget, classes, train=train, head=head, sampling_rate=rate, recipe=recipe)
+        return cls(module, budget, classes, train=train, sparsity=1.0, head=head, sampling_rate=rate, recipe=recipe)
 
     def fit(
         self,

@@ -22,7 +22,7 @@ from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
 from dppl.finetune.heads import releases_of, set_head, with_center
 from dppl.finetune.layers import refuse
 from dppl.finetune.model_file import module_digest, n_steps
-from dppl.finetune.selection import Selection, set_weights, sizes_of, weights_of
+from dppl.finetune.selection import Selection, keep_filters, set_weights, sizes_of, weights_of
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import Budget, Guarantee, Release
 from dppl.kernel.privacy.budgets import checked_budget
@@ -88,6 +88,9 @@ class Recipe:
     default_head : bool, default=False
         Whether `SoftmaxPrototypes` gives the head: on features of the public network before the training, for a tenth
         of mu², and on features of the trained network after it, for four tenths. Features have length 1 then.
+    keep_filters : bool, default=False
+        Whether each filter of the convolutions that are trained as a whole keeps its public mean and deviation, as with
+        standardised weights (Qiao et al. 2019, arXiv:1903.10520). What noise does to these is undone after each step.
     block : int, default=32
         Records that are computed at once. With 1 each is computed by itself, in more time; with more, kernels may round
         a record differently in another batch, as the statement says.
@@ -101,6 +104,7 @@ class Recipe:
     momentum: float = 0.9
     warmup_epochs: float = 1
     default_head: bool = False
+    keep_filters: bool = False
     block: int = 32
 
     def __post_init__(self) -> None:
@@ -110,8 +114,9 @@ class Recipe:
             _validate.open_unit(momentum=self.momentum)
         _validate.not_negative(warmup_epochs=self.warmup_epochs)
         _validate.positive_integer(block=self.block)
-        if not isinstance(self.default_head, bool):
-            raise ParameterError(f"must be True or False; got {self.default_head!r}.", parameter="default_head")
+        for name in ("default_head", "keep_filters"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ParameterError(f"must be True or False; got {value!r}.", parameter=name)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -285,6 +290,8 @@ class Training:
             warm = min(1.0, (step + 1) / warmup) if warmup else 1.0
             rate = warm * (1 + math.cos(math.pi * step / self.steps)) / 2
             state.values = state.values - np.float32(rate) * rates * state.velocity
+            if recipe.keep_filters:
+                state.values = keep_filters(self.module, self.kept, state.values)
             progress(step + 1)
         file.write(state, last)
 

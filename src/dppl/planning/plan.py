@@ -92,9 +92,9 @@ class BudgetPlan:
     # Of several institutions: with all records in one place, and at one of them, of even size, alone.
     one_place: Gain | None
     alone: Gain | None
-    # What `dppl finetune` with train=auto trains of a network of images, the head alone where its features are better;
-    # None for texts, and for a pure budget, which its noise cannot spend.
-    train: tuple[str, ...] | None
+    # Whether weights of a network of images are worth training; None for texts, and for a pure budget, which the noise
+    # of a training cannot spend.
+    train: bool | None
     cost: Mapping[str, float] = field(hash=False)  # of a ledger: mu and rho, and epsilon of a pure budget
 
     def to_dict(self) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class BudgetPlan:
 
     def _of_weights(self) -> str:
         strength = self.n_records / self.n_classes * self.budget.gaussian_allowance().mu
-        advice = "keep its features" if self.train == ("head",) else "compare it with its features on public images"
+        advice = "compare it with its features on public images" if self.train else "keep its features"
         return (
             f"Images: training weights of the network (docs/finetune.md) gained from {WORTH_TRAINING} records of a "
             f"class times mu, on one data set. Here it is {strength:.0f}: {advice}."
@@ -314,15 +314,15 @@ def plan_budget(
         n_holders=int(n_holders),
         one_place=whole.gain(sizes) if n_holders > 1 else None,
         alone=whole.gain(sizes / n_holders) if n_holders > 1 else None,
-        train=None if texts or isinstance(budget, PureDP) else parts_to_train(budget, n_classes, n_records),
+        train=None if texts or isinstance(budget, PureDP) else is_worth_training(budget, n_classes, n_records),
         cost={**pure, "mu": total_mu(costs), "rho": total_rho(costs)},
     )
 
 
-def parts_to_train(budget: Budget, n_classes: int, n_records: float) -> tuple[Literal["head", "norm"], ...]:
-    """Return the parts of a network of images that are worth training, by what docs/finetune.md measured.
+def is_worth_training(budget: Budget, n_classes: int, n_records: float) -> bool:
+    """Whether weights of a network of images are worth training, by what docs/finetune.md measured.
 
-    They are its head and normalisation layers, or the head alone, which `SoftmaxPrototypes` on features replaces.
+    Where they are not, `SoftmaxPrototypes` on features of the public network is better.
 
     Parameters
     ----------
@@ -339,7 +339,7 @@ def parts_to_train(budget: Budget, n_classes: int, n_records: float) -> tuple[Li
     inputs: all. Not covered: a number that was counted in private records; guess it.
     """
     strength = n_records / n_classes * budget.gaussian_allowance().mu
-    return ("head", "norm") if strength >= WORTH_TRAINING else ("head",)
+    return strength >= WORTH_TRAINING
 
 
 def class_sizes(n_classes: int, n_records: int, smallest: int) -> Float:

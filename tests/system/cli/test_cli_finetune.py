@@ -557,7 +557,7 @@ def test_auto_trains_what_public_numbers_are_enough_for(photos, cli):
     assert [release["statistic"] for release in releases].count("number of records, before the training") == 1
     assert sum(release["cost"]["mu"] ** 2 for release in releases) == pytest.approx(400, rel=1e-6)
     assert run(cli, "verify", "m.safetensors").exit_code == 0
-    assert many.stdout.startswith("SparseFinetuner: 3 classes, trained head, norm. ")
+    assert many.stdout.startswith("SparseFinetuner: 3 classes, trained head, norm, conv. ")
     assert "expected to be better" not in many.stderr
     few = run(cli, *FINETUNE, *auto, "--mu", "2", "--force")
     assert few.stdout.startswith("SparseFinetuner: 3 classes, trained head. ")

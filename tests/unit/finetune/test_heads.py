@@ -170,15 +170,30 @@ def test_a_file_that_says_otherwise_of_its_head_is_refused(name, value, net, ima
         SparseFinetuner.load(path, net)
 
 
-def test_a_recommended_training_follows_from_public_numbers(net):
+def test_a_recommended_training_follows_from_public_numbers(torch, net):
     few = SparseFinetuner.recommended(net, ApproxDP(1.0, 1e-5), CLASSES, 900)
     many = SparseFinetuner.recommended(net, ApproxDP(1.0, 1e-5), CLASSES, 3000)
-    assert (few.train, many.train) == (("head",), ("head", "norm"))
+    assert (few.train, many.train, many.sparsity) == (("head",), ("head", "norm", "conv"), 1.0)
     assert many.recipe.batch_size == 3000 / 16
     noise_std = training_of(many.plan(SHAPE)).parameters["noise_std"] / RADIUS
     assert many.recipe.head_learning_rate == pytest.approx(2 * 3000 / 16 / 100 / noise_std, rel=1e-2)
-    assert few.recipe.learning_rate == pytest.approx(0.3 * many.recipe.learning_rate)
+    assert few.recipe.head_learning_rate == pytest.approx(0.3 * many.recipe.head_learning_rate)
+    flat = torch.nn.Sequential(*net[:4], torch.nn.Flatten(), torch.nn.LayerNorm(108), torch.nn.Linear(108, 900))
+    assert SparseFinetuner.recommended(flat, ApproxDP(1.0, 1e-5), CLASSES, 3000).train == ("head", "norm")
     assert SparseFinetuner.recommended(net, GaussianDP(1.0), CLASSES, 3000).sampling_rate == 1
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_filters_keep_their_mean_and_deviation(keeps, net, images):
+    options = {"train": ("head", "norm", "conv"), "sparsity": 1.0, "keep_filters": keeps, "random_state": 0}
+    trained = make(net, GaussianDP(1.0), **options).fit(*images).module_
+    for name in ("0.weight", "3.weight"):
+        before, after = (
+            m.get_parameter(name).detach().numpy().reshape(len(m.get_parameter(name)), -1) for m in (net, trained)
+        )
+        assert np.abs(after - before).max() > 1e-4
+        for of in (np.mean, np.std):
+            assert np.allclose(of(after, 1), of(before, 1), atol=1e-6) is keeps
 
 
 def test_a_head_that_is_not_trained_is_refused(net):

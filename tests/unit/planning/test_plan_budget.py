@@ -11,7 +11,7 @@ from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, plan_budget
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.registry import BY_METHOD
 from dppl.io import load_sample
-from dppl.planning import model, parts_to_train
+from dppl.planning import is_worth_training, model
 from dppl.planning.plan import FEATURES, class_sizes
 
 USUAL = {"n_classes": 10, "n_records": 5000, "smallest": 20, "n_features": 384}
@@ -47,12 +47,12 @@ def test_institutions_together_have_the_noise_of_all_of_them(method):
 def test_weights_are_trained_where_a_class_has_enough_records_for_the_budget():
     # mu is 0.25, so 100 times mu takes 400 records of each of 20 classes.
     plans = [plan_budget(GaussianDP(0.25), n_classes=20, n_records=n, n_features=64) for n in (7999, 8000)]
-    assert [plan.train for plan in plans] == [("head",), ("head", "norm")]
-    assert parts_to_train(GaussianDP(0.25), 20, 8000.0) == ("head", "norm")
+    assert [plan.train for plan in plans] == [False, True]
+    assert is_worth_training(GaussianDP(0.25), 20, 8000.0)
     assert "Here it is 100: keep its features." in str(plans[0])
     assert "Here it is 100: compare it with its features on public images." in str(plans[1])
     of_images = {"n_classes": 20, "n_records": 8000, "encoder": "resnet-50"}
-    assert plan_budget(GaussianDP(0.25), **of_images).train == ("head", "norm")
+    assert plan_budget(GaussianDP(0.25), **of_images).train
     for of_texts in ({"encoder": "minilm"}, {"encoder": None, "n_features": 64, "describe": "names"}):
         plan = plan_budget(GaussianDP(0.25), **of_images | of_texts)
         assert plan.train is None
