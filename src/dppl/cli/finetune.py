@@ -57,8 +57,9 @@ class Finetune(NoiseBudget, Training, Persons):
         "recommended training, between two fits of the default method; or parts among head (a new last layer), norm "
         "(scale and shift of normalisation layers) and conv (the largest weights of the convolutions; sparsity is "
         "their share), by the paper's recipe. default_head: whether the default method gives the head. keep_filters: "
-        "whether filters keep their mean and deviation. sampling_rate: probability that a record takes part in a step; 1 with --mu or a ledger. epochs; "
-        "clip; learning_rate; head_learning_rate; block. unknown_labels and random_state are as of `dppl fit`.",
+        "whether filters keep their mean and deviation. sampling_rate: probability that a record takes part in a step; "
+        "1 with --mu or a ledger. epochs; clip; learning_rate; head_learning_rate; block. unknown_labels and "
+        "random_state are as of `dppl fit`.",
         (),
     )
 
