@@ -68,7 +68,7 @@ HEAD_RATE, NORM_RATE, CONV_RATE, LEAST = 2.0, 0.5, 0.15, 100
 
 
 class Unit(nn.Module):
-    """Rows of length 1 minus a released centre: what `SoftmaxPrototypes` scores."""
+    """Rows of length 1 about a released centre, of length 1 again: what `SoftmaxPrototypes` scores."""
 
     def __init__(self, center):
         super().__init__()
@@ -76,7 +76,7 @@ class Unit(nn.Module):
 
     def forward(self, x):
         """Return the rows."""
-        return functional.normalize(x, dim=1) - self.center
+        return functional.normalize(functional.normalize(x, dim=1) - self.center, dim=1)
 
 
 def headed(body, model, n_classes):
@@ -329,6 +329,7 @@ def cell(body, data, features, settings):
         learning_rate=scale * settings.get("learning_rate", CONV_RATE if "conv" in train else NORM_RATE),
         head_learning_rate=scale * HEAD_RATE,
         warmup_epochs=rate,
+        keep_filters=bool(settings.get("keep_filters", sparsity == 1)),
         block=BLOCK,
     )
     network = headed(standardised(deepcopy(body)) if settings.get("standardised") else body, model, len(classes))
