@@ -4,48 +4,40 @@ The first axis of every array counts records, and nothing here adds over it.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from typing import Any, TypeAlias
 
-# Numbers that a rule works with at a time; so many of float32 stay in the cache of a core.
-_CHUNK = 1 << 18
+# Bytes that a rule works with at a time; so many stay in the cache of a core.
+_CHUNK = 1 << 20
 
 # From what a layer was given and the slope at what it returned, both of shape (n, ...), to its gradients, (n, size).
 Rule: TypeAlias = Callable[[Any, Any], dict[str, Any]]
 
 
-@cache
-def watching(torch: Any) -> Any:
-    """Return what hands on a layer's output under vmap and calls `keep(given, slope)` in the backward pass.
+def watch(torch: Any, given: Any, output: Any, zeros: Any, keep: Callable[[Any, Any], None]) -> Any:
+    """Have the backward pass call `keep(given, slope)` with a layer's input and the slope at its output, of all records.
 
-    Both hold all records there: a hook sits on the tensor beneath vmap.
+    This runs under vmap, whose tensors each wrap one of all records, and the hook is on that. `zeros` has a zero for
+    each record that asks for a gradient. Returns the output to hand on.
     """
+    functorch = torch._C._functorch
 
-    class Watching(torch.autograd.Function):  # type: ignore[misc]
-        @staticmethod
-        def forward(*_: Any) -> Any:
-            raise RuntimeError("layers are watched under vmap only")
+    def whole(wrapped: Any) -> Any:
+        place = functorch.maybe_get_bdim(wrapped)
+        if place < 0:  # the same for all records
+            return wrapped.expand(len(whole(zeros)), *wrapped.shape)
+        return functorch.get_unwrapped(wrapped).movedim(place, 0)
 
-        @staticmethod
-        def setup_context(*_: Any) -> None:
-            """Keep nothing."""
-
-        @staticmethod
-        def vmap(info: Any, in_dims: tuple[Any, ...], keep: Callable[..., None], *tensors: Any) -> tuple[Any, int]:
-            given, output = (
-                tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-                for tensor, dim in zip(tensors, in_dims[1:], strict=True)
-            )
-            if not output.requires_grad:  # no weight does, so the slopes begin here
-                output = output + torch.zeros((), device=output.device, requires_grad=True)
-            # A view that is written over later would lose its hook, and what it is a view of does not.
-            whole, shape = output if output._base is None else output._base, output.shape
-            if whole.numel() != output.numel() or not whole.is_contiguous() or not output.is_contiguous():
-                whole = output = output + 0
-            whole.register_hook(lambda slope: keep(given.detach(), slope.reshape(shape)))
-            return output, 0
-
-    return Watching.apply
+    hooked = whole(output)
+    if not hooked.requires_grad:  # no weight below does, so the slopes begin here
+        hooked = whole(output := output + zeros)
+    # A view that is written over later would lose its hook, and what it is a view of does not.
+    base, shape = hooked if hooked._base is None else hooked._base, hooked.shape
+    if base.numel() != hooked.numel() or not base.is_contiguous() or not hooked.is_contiguous():
+        base = whole(output := output + 0)
+    given = whole(given).detach()
+    base.register_hook(lambda slope: keep(given, slope.reshape(shape)))
+    return output
 
 
 def add_gradients(
@@ -63,7 +55,7 @@ def add_gradients(
         rule = partial(_of_frozen, torch, layer, places)
     elif _is_plain_convolution(torch, layer, given):
         rule, size = _of_convolution(torch, layer, places, given, slope)
-    step = max(1, _CHUNK // size)
+    step = max(1, _CHUNK // (size * given.element_size()))
     for start in range(0, len(given), step):
         part = slice(start, start + step)
         for own, gradient in rule(given[part], slope[part]).items():
@@ -96,8 +88,9 @@ def _of_linear(torch: Any, layer: Any, places: Mapping[str, Any], given: Any, sl
 
 def _of_frozen(torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any) -> dict[str, Any]:
     given, slope = (tensor.reshape(len(given), layer.num_features, -1) for tensor in (given, slope))
-    shift = slope.sum(2)
-    scale = ((given * slope).sum(2) - layer.running_mean * shift) * (layer.running_var + layer.eps).rsqrt()
+    shift = slope.sum(2, dtype=torch.float32)
+    scale = (given * slope).sum(2, dtype=torch.float32) - layer.running_mean * shift
+    scale *= (layer.running_var + layer.eps).rsqrt()
     return {own: _taken({"weight": scale, "bias": shift}[own], index) for own, index in places.items()}
 
 
@@ -122,7 +115,7 @@ def _of_convolution(torch: Any, layer: Any, places: Mapping[str, Any], given: An
     columns, picked = torch.arange(n_columns, device=given.device), None
     if trained is not None:
         columns, within = torch.unique(trained % n_columns, return_inverse=True)
-        picked = trained // n_columns * len(columns) + within
+        picked = within * layer.out_channels + trained // n_columns
     # Where windows begin in the padded image, whose numbers lie in one piece, and how they step through it.
     around = [side for size in reversed(layer.padding) for side in (size, size)]
     rows, across = (size + 2 * padding for size, padding in zip(given.shape[-2:], layer.padding, strict=True))
@@ -139,8 +132,8 @@ def _of_convolution(torch: Any, layer: Any, places: Mapping[str, Any], given: An
             windows = image.as_strided((image.numel() - last, *sizes), (1, *steps))
             begin = image[0].numel() * torch.arange(n, device=given.device)[:, None] + starts
             taken = windows.index_select(0, begin.flatten()).view(n, len(starts), -1)
-            products = torch.bmm(slope, taken.transpose(1, 2)).flatten(1)
-            found["weight"] = _taken(products, picked)
+            left, right = (slope, taken) if picked is None else (taken, slope)  # the longer one first is faster
+            found["weight"] = _taken(torch.bmm(left, right.transpose(1, 2)).flatten(1), picked)
         if "bias" in places:
             found["bias"] = _taken(slope.sum(2), places["bias"])
         return found

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dppl._optional import optional
 from dppl.encoders.frozen import exact_products
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
-from dppl.finetune.backward import add_gradients, freeze_normalisation, watching
+from dppl.finetune.backward import add_gradients, freeze_normalisation, watch
 from dppl.finetune.model_file import statistic_of
 from dppl.finetune.selection import Selection, set_weights, sizes_of
 from dppl.kernel import reading
@@ -82,7 +82,8 @@ class NetworkGradients(OwnAnswer):
 
     `clip` is the longest gradient that keeps its length; `shape` is a record's, `integral` says that records
     hold whole numbers, and `mu` what is released besides, within the same budget. An ask is at the values of all that
-    is `kept`: the trained weights, and what others may set. The module is copied.
+    is `kept`: the trained weights, and what others may set. The module is copied, with weights of this `precision`; rows
+    are float32 in each, so the reach does not depend on it.
     """
 
     needs_rows = True
@@ -101,13 +102,15 @@ class NetworkGradients(OwnAnswer):
         sampling_rate: float = 1.0,
         mu: float = 0.0,
         kept: Selection | None = None,
+        precision: str = "float32",
     ) -> None:
         self._torch = optional("torch", "torch", "torch")
-        self.module, self.selection = deepcopy(module).requires_grad_(False), selection
+        kind = getattr(self._torch, precision)
+        self.module, self.selection = deepcopy(module).requires_grad_(False).to(kind), selection
         self._kept = selection if kept is None else kept
         self.sampling_rate, self._clip, self._block, self._mu = sampling_rate, clip, block, mu
         self._device = next(self.module.parameters()).device
-        self._dtype = self._torch.int64 if integral else self._torch.float32
+        self._dtype = self._torch.int64 if integral else kind
         freeze_normalisation(self._torch, self.module)
         # Trained positions by layer and parameter, and which part of a row they have.
         self._layers: dict[str, dict[str, Any]] = {}
@@ -247,19 +250,18 @@ class NetworkGradients(OwnAnswer):
         """Return the gradient of each record, unclipped, shape (block, size)."""
         torch = self._torch
         rows = torch.zeros(len(x), self.size, device=x.device)
-        watched = watching(torch)
 
-        def watch(layer: str, args: tuple[Any, ...], output: Any) -> Any:
-            return watched(partial(self._add, rows, layer), args[0], output)
+        def loss(x: Any, y: Any, zeros: Any) -> Any:
+            def see(layer: str, args: tuple[Any, ...], output: Any) -> Any:
+                return watch(torch, args[0], output, zeros, partial(self._add, rows, layer))
 
-        def loss(x: Any, y: Any) -> Any:
-            with self._hooked(watch):
+            with self._hooked(see):
                 return self._cross_entropy(x, y)
 
         attention = import_module("torch.nn.attention")
         with exact_products(torch, self._device.type):
             with attention.sdpa_kernel(attention.SDPBackend.MATH):  # the fast kernels do not run under vmap
-                losses = torch.func.vmap(loss)(x, y)
+                losses = torch.func.vmap(loss)(x, y, torch.zeros(len(x), device=x.device, requires_grad=True))
             # Losses are of one record each, so the slopes of their sum are the slopes of each record.
             losses.sum().backward()
         return rows
@@ -297,7 +299,7 @@ class NetworkGradients(OwnAnswer):
             step = 0.05 * (1 + 0.7 * torch.arange(weight.numel())).sin()
             weight.data += step.reshape(weight.shape).to(weight)
         x = torch.arange(self._block * int(np.prod(shape))).reshape(self._block, *shape).to(self._device)
-        x = x % 2 if self._dtype == torch.int64 else (0.7 * x).sin()
+        x = x % 2 if self._dtype == torch.int64 else (0.7 * x).sin().to(self._dtype)
         y = torch.zeros(self._block, dtype=torch.int64, device=self._device)
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         generators = _generators()
@@ -306,9 +308,10 @@ class NetworkGradients(OwnAnswer):
             self.integers(x, y)
             if _generators() != generators:
                 raise ValueError("it draws random numbers, which the records of a block would share")
-            self._compare_with_backward(x[0], y[0])
             if any(not torch.equal(buffers[name], buffer) for name, buffer in self.module.named_buffers()):
                 raise ValueError("it remembers what it has seen, in a buffer")
+            self.module.float()  # bfloat16 is too coarse for the comparison, and the rules are the same
+            self._compare_with_backward(x[0] if self._dtype == torch.int64 else x[0].float(), y[0])
         except (RuntimeError, TypeError, ValueError, IndexError) as error:  # on synthetic records: nothing private
             problem = str(error).partition("\n")[0]
             raise ParameterError(

@@ -31,7 +31,7 @@ _NUMBERS = ("sparsity", "sampling_rate")
 _FIELDS = ("format", "written_by", "estimator", "encoder", "module", "width", "parameters", "classes", "guarantee")
 _RECIPE = (
     *("epochs", "batch_size", "clip", "head_learning_rate", "learning_rate", "momentum", "warmup_epochs"),
-    *("default_head", "keep_filters", "block"),
+    *("default_head", "keep_filters", "block", "precision"),
 )
 _TRAINED = " trained weights)"
 _RATE_UNIT = 2.0**-32  # coins are tossed at a multiple of it
@@ -131,6 +131,7 @@ def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, N
     release, rate = training_of(guarantee), parameters["sampling_rate"]
     recipe = dict(parameters["recipe"])
     has_heads, keeps_filters = recipe.pop("default_head"), recipe.pop("keep_filters")
+    precision = recipe.pop("precision")
     numbers = [*(parameters[name] for name in _NUMBERS), *recipe.values()]
     return (
         set(fields) == {*_FIELDS}
@@ -143,6 +144,7 @@ def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, N
         and has_heads is (len(guarantee.releases) > 1)
         and type(fields["width"]) is (int if has_heads else type(None))
         and set(parameters["recipe"]) == {*_RECIPE}
+        and precision in ("float32", "bfloat16")
         and all(type(number) in (int, float) for number in numbers)
         and isinstance(classes, list)
         # One kind of label, all different, in the order of the logits.
