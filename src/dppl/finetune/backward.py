@@ -15,10 +15,10 @@ Rule: TypeAlias = Callable[[Any, Any], dict[str, Any]]
 
 
 def watch(torch: Any, given: Any, output: Any, zeros: Any, keep: Callable[[Any, Any], None]) -> Any:
-    """Have the backward pass call `keep(given, slope)` with a layer's input and the slope at its output, of all records.
+    """Have the backward pass call `keep(given, slope)` with the input of a layer and the slope at its output.
 
-    This runs under vmap, whose tensors each wrap one of all records, and the hook is on that. `zeros` has a zero for
-    each record that asks for a gradient. Returns the output to hand on.
+    This runs under vmap, whose tensors each wrap one of all records; these are kept, and hooked. `zeros` has a zero
+    for each record that asks for a gradient. Returns the output to hand on.
     """
     functorch = torch._C._functorch
 
@@ -33,11 +33,19 @@ def watch(torch: Any, given: Any, output: Any, zeros: Any, keep: Callable[[Any, 
         hooked = whole(output := output + zeros)
     # A view that is written over later would lose its hook, and what it is a view of does not.
     base, shape = hooked if hooked._base is None else hooked._base, hooked.shape
-    if base.numel() != hooked.numel() or not base.is_contiguous() or not hooked.is_contiguous():
+    if not _in_same_order(base, hooked):
         base = whole(output := output + 0)
     given = whole(given).detach()
     base.register_hook(lambda slope: keep(given, slope.reshape(shape)))
     return output
+
+
+def _in_same_order(base: Any, view: Any) -> bool:
+    """Whether a view has all numbers of its base, in an order that `reshape` keeps."""
+    steps, base_steps = (
+        [(size, step) for size, step in zip(one.shape, one.stride(), strict=True) if size > 1] for one in (view, base)
+    )
+    return view.numel() == base.numel() and (steps == base_steps or (view.is_contiguous() and base.is_contiguous()))
 
 
 def add_gradients(

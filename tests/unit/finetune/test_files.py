@@ -176,6 +176,7 @@ def without(*keys):
         put("parameters", "head", value="0"),
         put("parameters", "recipe", "block", value=0),
         put("parameters", "recipe", "block", value="32"),
+        put("parameters", "recipe", "precision", value="float8"),
         put("parameters", "recipe", value=[]),
         without("parameters", "recipe", "clip"),
         put("parameters", "random_state", value=0),

@@ -16,8 +16,8 @@ from unit.finetune.conftest import Trainer
 BLOCK = 8
 
 
-def gradients_of(module, selection, clip=1.0, shape=(1, 6, 6), integral=False, block=BLOCK):
-    return NetworkGradients(module, selection, clip=clip, shape=shape, integral=integral, block=block)
+def gradients_of(module, selection, clip=1.0, shape=(1, 6, 6), block=BLOCK, **options):
+    return NetworkGradients(module, selection, clip=clip, shape=shape, block=block, **options)
 
 
 def backward(torch, module, selection, x, y):
@@ -41,13 +41,14 @@ def transformer(torch):
     class Classifier(nn.Module):
         def __init__(self):
             super().__init__()
-            self.embedding = nn.Embedding(11, 8)
+            self.embedding, self.places = nn.Embedding(11, 8), nn.Embedding(7, 8)
             layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
             self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
             self.head = nn.Linear(8, 4)
 
         def forward(self, tokens):
-            return self.head(self.encoder(self.embedding(tokens)).mean(1))
+            places = self.places(torch.arange(7))  # the same for all records
+            return self.head(self.encoder(self.embedding(tokens) + places).mean(1))
 
     torch.manual_seed(1)
     return Classifier()
@@ -140,6 +141,23 @@ def test_also_of_layer_norms_embeddings_and_layers_that_are_called_twice(torch, 
         assert torch.allclose(rows[place], plain, rtol=1e-4, atol=1e-6)
 
 
+def test_bfloat16_rounds_gradients_and_changes_neither_reach_nor_refusals(torch, net, images):
+    X, y = images[0][:BLOCK], images[1][:BLOCK]
+    selection = select_weights(net, sparsity=0.3)
+    exact, rounded = (
+        gradients_of(net, selection, clip=0.05, precision=precision) for precision in ("float32", "bfloat16")
+    )
+    for record in range(BLOCK):
+        alone = torch.tensor(X[record : record + 1]).expand(BLOCK, -1, -1, -1), torch.tensor(y[record]).expand(BLOCK)
+        plain, row = (one.rows(alone[0].to(one._dtype), alone[1])[0] for one in (exact, rounded))
+        assert row.dtype == torch.float32
+        assert 1e-3 < (row - plain).norm() / plain.norm() < 0.05
+    assert 0.99 * RADIUS**2 < largest_change(rounded, X, y) <= RADIUS**2
+    head = odd(torch, lambda self, x: self.head(x) * (1 + self.head.weight.sum()))
+    with pytest.raises(ParameterError, match="outside its layer"):
+        gradients_of(head, {"head.weight": None}, shape=(4,), precision="bfloat16")
+
+
 def test_clipping_is_over_all_trained_weights_together(torch, net):
     x, y = torch.randn(BLOCK, 1, 6, 6), torch.arange(BLOCK) % 5
     x[0] /= 1e4  # a gradient that is not clipped
@@ -150,7 +168,7 @@ def test_clipping_is_over_all_trained_weights_together(torch, net):
     norms = rows.norm(dim=1)
     assert norms.min() < 2.6 < norms.max()
     expected = rows * (2.6 / norms.clamp(min=2.6))[:, None]
-    # Rows are made shorter by 2⁻¹⁰ and cut off at whole numbers.
+    # Rows are made shorter by 2⁻¹⁰ and rounded to whole numbers.
     assert torch.allclose(whole.float(), expected * (1 - 2**-10), atol=2 * 2.6 / RADIUS)
 
 

@@ -515,8 +515,9 @@ def test_a_run_that_goes_on_is_charged_once(net, images, tmp_path):
 def test_checkpoints_of_other_runs_are_refused(torch, net, images, tmp_path):
     path = tmp_path / "run.ckpt"
     make(net).fit(*images, checkpoint=path)
-    with pytest.raises(ParameterError, match="with another clip; repeat"):
-        make(net, clip=2.0).fit(*images, checkpoint=path)
+    for name, value in {"clip": 2.0, "precision": "bfloat16"}.items():
+        with pytest.raises(ParameterError, match=f"with another {name}; repeat"):
+            make(net, **{name: value}).fit(*images, checkpoint=path)
     with pytest.raises(ParameterError, match="another batch_size, another head_learning_rate, another learning"):
         make(net, batch_size=41.0, sparsity=0.3, learning_rate=0.2).fit(*images, checkpoint=path)
     with torch.no_grad():
@@ -550,6 +551,7 @@ def test_parameters_are_checked(net):
         "warmup_epochs": -1,
         "learning_rate": 0.0,
         "block": 2.5,
+        "precision": "float16",
     }
     for name, value in (wrong | {"head_learning_rate": "1"}).items():
         with pytest.raises(ParameterError, match=name):
