@@ -15,7 +15,7 @@ BUDGET = {
     "evaluation": 2304,
     "export": 669,
     "federation": 1601,
-    "finetune": 2276,
+    "finetune": 2290,
     "io": 3780,
     "kernel": 7728,
     "lab": 4597,

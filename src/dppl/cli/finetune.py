@@ -58,8 +58,8 @@ class Finetune(NoiseBudget, Training, Persons):
         "(scale and shift of normalisation layers) and conv (the largest weights of the convolutions; sparsity is "
         "their share), by the paper's recipe. default_head: whether the default method gives the head. keep_filters: "
         "whether filters keep their mean and deviation. sampling_rate: probability that a record takes part in a step; "
-        "1 with --mu or a ledger. epochs; clip; learning_rate; head_learning_rate; block; precision. unknown_labels and "
-        "random_state are as of `dppl fit`.",
+        "1 with --mu or a ledger. epochs; clip; learning_rate; head_learning_rate; block; precision. unknown_labels, "
+        "random_state: as of `dppl fit`.",
         (),
     )
 
