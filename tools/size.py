@@ -17,7 +17,7 @@ BUDGET = {
     "federation": 1601,
     "finetune": 2290,
     "io": 3780,
-    "kernel": 7728,
+    "kernel": 7735,
     "lab": 4597,
     "planning": 524,
     "prototypes": 1290,

@@ -13,10 +13,12 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from threading import BoundedSemaphore, Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -56,15 +58,20 @@ _WORTH_NUMBA = 1 << 28
 _numbers, _importing = 0, Lock()
 _NUMPY_FLOATS = ("torch.float16", "torch.float32", "torch.float64")
 
+# The memory that a container may use.
+_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
 RowSource: TypeAlias = NDArray[Any] | RowTable
 
 
 def _room() -> int:
-    """Return half of the memory that a machine has for each of its cores, but a gibibyte at least."""
+    """Return half of the memory that a machine or container has for each core, but a gibibyte at least."""
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # of Windows
         return 1 << 30
+    with suppress(OSError, ValueError):  # no container of Linux, or one without a limit
+        memory = min(memory, int(_LIMIT.read_text()))
     return max(1 << 30, memory // (2 * (os.cpu_count() or 1)))
 
 

@@ -310,6 +310,17 @@ def test_only_rows_beyond_those_that_are_kept_are_mapped_again(room, monkeypatch
         assert (gradient.sum(blocks, codes, weights, offsets) != expected).any()
 
 
+def test_lattice_rows_that_are_kept_leave_room_on_machines_and_in_containers(tmp_path, monkeypatch):
+    pages = {"SC_PHYS_PAGES": 1 << 24, "SC_PAGE_SIZE": 1 << 12}
+    monkeypatch.setattr(stream.os, "sysconf", pages.get)
+    monkeypatch.setattr(stream.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(stream, "_LIMIT", tmp_path / "memory.max")
+    assert stream._room() == 8 << 30  # of 64 GiB and 4 cores
+    for limit, room in (("max", 8 << 30), (f"{16 << 30}", 2 << 30), ("1000000", 1 << 30)):
+        stream._LIMIT.write_text(limit)
+        assert stream._room() == room
+
+
 @pytest.mark.parametrize("place", ["weights", "offsets"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e28])
 def test_weights_beyond_float32_are_refused(place, value):
