@@ -50,7 +50,7 @@ class Finetune(NoiseBudget, Training, Persons):
         "Public network: timm:NAME\\[@CHECKPOINT], or python:MODULE:FUNCTION@WEIGHTS (MODULE may be a .py file, "
         "WEIGHTS is a .safetensors file). Preprocessing follows as in ?size=224&mean=0.5,0.5,0.5&std=0.5,0.5,0.5.",
     )
-    n_records: int = option("N", "A guess of the number of records, never their count.", min=1)
+    n_records: int = option("N", "A guess of the number of records, never their count (of persons, with ids).", min=1)
     options: list[str] = option(
         "NAME=VALUE",
         "A parameter of the training, as in Python (docs/finetune.md); may be repeated. train: auto is the "

@@ -62,7 +62,7 @@ class Create(Budget):
         typer.echo(f"Data set {printable(dataset)}: {budget}, {rules}.")
         note(budget.weakness)
         person = "--groups COLUMN " if self.unit == "person" else ""
-        typer.echo(f"Next: add {person}--ledger {_place(file)} {printable(dataset)} to dppl train or dppl fit")
+        typer.echo(f"Next: add {person}--ledger {_place(file)} {printable(dataset)} to dppl train, fit or finetune")
 
 
 @request()

@@ -419,7 +419,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
         rate = usual_rate(budget, ledger) if self.sampling_rate is None else self.sampling_rate
         check_values(self)
         if self.recipe.default_head and not self._trains_head:
-            raise ParameterError("of a recipe needs the part 'head' in train.", parameter="default_head")
+            raise ParameterError("needs the part 'head' in train.", parameter="default_head")
         classes = reading.public_classes(self.classes)
         module, selection = self._selected(len(classes))
         training = Training(

@@ -104,7 +104,12 @@ def open_source(
     lines = "csv" if real == "images" and labels is not None else real
     for parameter, value, rule, fits in (
         ("labels", labels, "goes with images", real == "images"),
-        ("columns", columns, "go with files that have columns, such as labels of images", lines in _WITH_COLUMNS),
+        (
+            "columns",
+            columns,
+            "go with files that have columns, such as the CSV file of labels='FILE' for images",
+            lines in _WITH_COLUMNS,
+        ),
         ("encoding", encoding, "goes with files of lines", lines in ("csv", "jsonl", "text")),
         ("sheet", sheet, "goes with workbooks", real == "excel"),
     ):

@@ -146,10 +146,11 @@ class BudgetPlan:
 
     def _of_weights(self) -> str:
         strength = self.n_records / self.n_classes * self.budget.gaussian_allowance().mu
-        advice = "compare it with its features on public images" if self.train else "keep its features"
+        other = "compare `dppl finetune` with `dppl train` on public images"
+        advice = other if self.train else "stay with `dppl train`"
         return (
             f"Images: training weights of the network (docs/finetune.md) gained from {WORTH_TRAINING} records of a "
-            f"class times mu, on one data set. Here it is {strength:.0f}: {advice}."
+            f"class times mu, on one data set. Here it is {int(strength)}: {advice}."
         )
 
     def _smallest_class(self) -> str:
@@ -232,7 +233,7 @@ def plan_budget(
     if n_features is not None:
         _validate.positive_integer(n_features=n_features)
     if encoder is not None:
-        _validate.one_of(FEATURES, "for another, give the number of features", encoder=encoder)
+        _validate.one_of(FEATURES, "for another, give its width, as in n_features=768", encoder=encoder)
     width = n_features if encoder is None else FEATURES[encoder]
     if width is None:
         raise ParameterError("must be given, or a known encoder such as encoder='minilm'.", parameter="n_features")

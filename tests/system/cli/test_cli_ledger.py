@@ -104,7 +104,7 @@ def test_create_opens_an_account_and_says_how_to_go_on(options, budget, relation
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
         f"Data set wards: {budget}, {relation}, accounting {accounting}.\n"
-        f"Next: add --ledger {file} wards to dppl train or dppl fit\n"
+        f"Next: add --ledger {file} wards to dppl train, fit or finetune\n"
     )
     (account,) = accounts(file)
     assert (account.dataset, account.budget, account.adjacency) == ("wards", budget, relation)
@@ -162,7 +162,7 @@ def test_create_by_url_does_not_repeat_the_url(file, cli):
     # A URL of PostgreSQL may hold a password, which must not end up in a log.
     result = cli("ledger", "create", f"sqlite:///{file}", "wards", "--mu", 1)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.endswith("Next: add --ledger URL wards to dppl train or dppl fit\n")
+    assert result.stdout.endswith("Next: add --ledger URL wards to dppl train, fit or finetune\n")
     assert str(file) not in result.stdout
     assert file.exists()
 

@@ -374,7 +374,8 @@ def test_a_column_that_is_not_there_is_named_and_its_content_is_not(command, mai
     assert error_line(result).startswith("--groups must be one column of mails.csv; got 'nobody'")
     (mails / "lines.txt").write_text("Jane\n")
     result = cli(command, "lines.txt", *given[command], "--groups", "nobody")
-    assert error_line(result).startswith("--x, --y, --groups and --read id go with files that have columns")
+    named = "such as the CSV file of --read labels=FILE for images; lines.txt is read as text"
+    assert error_line(result).startswith(f"--x, --y, --groups and --read id go with files that have columns, {named}")
 
 
 @pytest.mark.parametrize("column", ["id", "reference"])

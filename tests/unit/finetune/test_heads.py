@@ -197,7 +197,7 @@ def test_filters_keep_their_mean_and_deviation(keeps, net, images):
 
 
 def test_a_head_that_is_not_trained_is_refused(net):
-    with pytest.raises(ParameterError, match="default_head of a recipe needs the part 'head' in train"):
+    with pytest.raises(ParameterError, match="default_head needs the part 'head' in train"):
         make(net, GaussianDP(1.0), train=("norm",)).plan(SHAPE)
     with pytest.raises(ParameterError, match="default_head must be True or False"):
         Recipe(default_head=1)

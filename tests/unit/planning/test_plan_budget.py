@@ -49,8 +49,8 @@ def test_weights_are_trained_where_a_class_has_enough_records_for_the_budget():
     plans = [plan_budget(GaussianDP(0.25), n_classes=20, n_records=n, n_features=64) for n in (7999, 8000)]
     assert [plan.train for plan in plans] == [False, True]
     assert is_worth_training(GaussianDP(0.25), 20, 8000.0)
-    assert "Here it is 100: keep its features." in str(plans[0])
-    assert "Here it is 100: compare it with its features on public images." in str(plans[1])
+    assert "Here it is 99: stay with `dppl train`." in str(plans[0])
+    assert "Here it is 100: compare `dppl finetune` with `dppl train` on public images." in str(plans[1])
     of_images = {"n_classes": 20, "n_records": 8000, "encoder": "resnet-50"}
     assert plan_budget(GaussianDP(0.25), **of_images).train
     for of_texts in ({"encoder": "minilm"}, {"encoder": None, "n_features": 64, "describe": "names"}):
@@ -202,7 +202,7 @@ def test_json_holds_everything():
         ({"n_records": 9, "smallest": None}, "n_records must be at least 10"),
         ({"n_features": None}, "n_features must be given, or a known encoder"),
         ({"n_features": 0}, "n_features must be an integer"),
-        ({"encoder": "bert"}, "encoder must be one of 'minilm'"),
+        ({"encoder": "bert"}, "encoder must be one of 'minilm'.*; for another, give its width, as in n_features=768"),
         ({"encoder": "resnet-50"}, "n_features must be 2048, as of resnet-50, or left out; got"),
         ({"n_public": -1}, "n_public must be"),
         ({"n_public": 2.5}, "n_public must be"),
