@@ -231,15 +231,17 @@ class NetworkGradients(OwnAnswer):
         set_weights(self.module, self._kept, weights)
 
         def of_one(x: Any) -> Any:
+            seen.clear()
             self.module(x[None])
-            return seen.pop()[0]
+            (given,) = seen
+            return given[0]
 
         # First of all hooks: one of a head centres what it is given.
         watched = self.module.get_submodule(layer).register_forward_pre_hook(
             lambda _, args: seen.append(args[0]), prepend=True
         )
         blocks = [np.empty((0, self.module.get_submodule(layer).in_features), np.float32)]
-        with watched, torch.no_grad():
+        with watched, torch.no_grad(), self._exact_kernels():
             for start in range(0, len(inputs), self._block):
                 part = inputs[start : start + self._block]
                 found = torch.func.vmap(of_one)(self._padded(part))[: len(part)]
@@ -260,10 +262,8 @@ class NetworkGradients(OwnAnswer):
 
         if x.dim() == 4 and x.dtype == torch.float32:  # images, which convolutions take faster with channels last
             x = x.to(memory_format=torch.channels_last)
-        attention = import_module("torch.nn.attention")
-        with exact_products(torch, self._device.type):
-            with attention.sdpa_kernel(attention.SDPBackend.MATH):  # the fast kernels do not run under vmap
-                losses = torch.func.vmap(loss)(x, y, torch.zeros(len(x), device=x.device, requires_grad=True))
+        with self._exact_kernels():
+            losses = torch.func.vmap(loss)(x, y, torch.zeros(len(x), device=x.device, requires_grad=True))
             # Losses are of one record each, so the slopes of their sum are the slopes of each record.
             losses.sum().backward()
         return rows
@@ -273,6 +273,13 @@ class NetworkGradients(OwnAnswer):
         module, places = self.module.get_submodule(layer), self._layers[layer]
         parts = {own: rows[:, part] for own, part in self._parts[layer].items()}
         add_gradients(self._torch, module, places, given, slope, parts)
+
+    @contextmanager
+    def _exact_kernels(self) -> Iterator[None]:
+        attention = import_module("torch.nn.attention")
+        # The fast kernels of attention do not run under vmap.
+        with exact_products(self._torch, self._device.type), attention.sdpa_kernel(attention.SDPBackend.MATH):
+            yield
 
     def _cross_entropy(self, x: Any, y: Any) -> Any:
         return self._torch.nn.functional.cross_entropy(logits_of(self.module(x[None])), y[None])

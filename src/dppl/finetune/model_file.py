@@ -92,6 +92,8 @@ def planned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee]:
     fields, tensors = _tensorfile.read(path, _KEY)
     given, size = fields["parameters"], len(tensors["values"]) - (fields["width"] or 0)
     recipe, rate = given["recipe"], given["sampling_rate"]
+    if size <= 0:  # a width that no file of this size has room for
+        raise ValueError("the file says that a head is wider than all it holds")
     budget = budget_from_dict(fields["guarantee"]["budget"])
     heads = default_heads(budget, np.array(fields["classes"])) if recipe["default_head"] else []
     before, after, mu = releases_of(heads, fields["width"])

@@ -189,6 +189,13 @@ class Training:
             mu=mu,
             kept=self.kept,
         )
+        if self.heads:
+            try:  # on a record of zeros, before anything is paid
+                zeros = np.zeros((1, *self.shape), np.float32)
+                self.gradients.features(zeros, str(self.head), weights_of(self.module, self.kept))
+            except ValueError:
+                rule = "of a recipe needs a head that is called once a record, with one vector"
+                raise ParameterError(f"{rule}.", parameter="default_head") from None
         declared = {"gradients": Measurement(self.gradients, times=self.steps)}
         self.measurements = calibrated(self.budget, declared, "add-remove")
         guarantee = guarantee_of(

@@ -21,7 +21,7 @@ CLASSES, SHAPE = [0, 1, 2], (1, 6, 6)
 
 def make(net, budget, *, rate=1.0, epochs=4.0, **options):
     recipe = {name: options.pop(name) for name in set(Recipe.__dataclass_fields__) & set(options)}
-    recipe = Recipe(epochs=epochs, batch_size=40 * rate, default_head=True, **{"block": 8, **recipe})
+    recipe = Recipe(epochs=epochs, batch_size=40 * rate, **{"default_head": True, "block": 8, **recipe})
     return SparseFinetuner(
         net, budget, CLASSES, **{"train": ("head", "norm"), "sampling_rate": rate, "recipe": recipe, **options}
     )
@@ -201,3 +201,29 @@ def test_a_head_that_is_not_trained_is_refused(net):
         make(net, GaussianDP(1.0), train=("norm",)).plan(SHAPE)
     with pytest.raises(ParameterError, match="default_head must be True or False"):
         Recipe(default_head=1)
+
+
+@pytest.mark.parametrize("way", ["tokens", "twice"])
+def test_a_head_that_takes_more_than_a_vector_a_record_is_refused_before_it_is_paid(way, torch):
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = torch.nn.Linear(6, 3)
+
+        def forward(self, x):
+            rows = x[:, 0]
+            return self.head(rows).mean(1) if way == "tokens" else self.head(rows[:, 0]) + self.head(rows[:, 1])
+
+    with pytest.raises(ParameterError, match="default_head of a recipe needs a head that is called once a record"):
+        make(Net(), GaussianDP(1.0), train=("head",)).plan(SHAPE)
+    make(Net(), GaussianDP(1.0), train=("head",), default_head=False).plan(SHAPE)
+
+
+def test_a_file_cannot_have_a_wide_head_planned(net, images, tmp_path):
+    path = tmp_path / "model.safetensors"
+    make(net, GaussianDP(1.0)).fit(*images).save(path)
+    fields, tensors = _tensorfile.read(path, "dppl_finetune")
+    fields["width"] = 10**9
+    path.write_bytes(_tensorfile.to_bytes("dppl_finetune", fields, tensors))
+    with pytest.raises(ModelFileError):
+        verify(path)
