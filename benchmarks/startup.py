@@ -44,7 +44,8 @@ def starts(model):
     of_numpy = None
     print(f"{'':20} {'CPU s':>8} {'x numpy':>8} {'MB':>5}")
     for name, arguments in PROGRAMS.items():
-        seconds, memory = map(min, zip(*(spent([*arguments, model]) for _ in range(REPEATS)), strict=True))
+        given = [*arguments, model] if arguments[0] == "-c" else arguments
+        seconds, memory = map(min, zip(*(spent(given) for _ in range(REPEATS)), strict=True))
         seconds -= empty
         of_numpy = of_numpy or seconds
         print(f"{name:20} {seconds:8.3f} {seconds / of_numpy:8.2f} {memory:5.0f}")
