@@ -74,7 +74,7 @@ class Training(X, Y, Fitting):
             yield
         except (InputError, ParameterError) as error:
             if (folder / "private").is_dir() and str(folder) in str(error):
-                error.add_note(f"To begin anew, type: rm -r {shlex.quote(str(folder))}")
+                error.add_note(f"To start over, type: rm -r {shlex.quote(str(folder))}")
             raise
 
 

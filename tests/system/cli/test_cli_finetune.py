@@ -505,7 +505,7 @@ def test_the_whole_work_folder_is_named_where_source_or_options_have_changed(pho
     line = error_line(cli(*FINETUNE, "--mu", "1"))
     assert line == (
         "the source has changed since m.safetensors.work was begun; remove that folder, or choose another. "
-        "To begin anew, type: rm -r m.safetensors.work"
+        "To start over, type: rm -r m.safetensors.work"
     )
 
 

@@ -111,7 +111,7 @@ def test_the_command_that_removes_what_a_run_left_is_named(tmp_path):
     (folder / "private").mkdir(parents=True)
     with pytest.raises(InputError) as caught, command.stoppable(folder):
         raise InputError(f"{folder} was begun with another seed.")
-    assert main._message(caught.value, {}).endswith(f"To begin anew, type: rm -r '{folder}'")
+    assert main._message(caught.value, {}).endswith(f"To start over, type: rm -r '{folder}'")
 
 
 def test_values_of_parameters_are_options_on_the_command_line():

@@ -510,7 +510,7 @@ def test_what_is_left_of_other_options_can_be_begun_anew(mails, cli, error_line,
     other = ["train", "more.csv", *TRAIN[2:], *EXACT]
     line = error_line(cli(*other))
     assert "has changed since m.safetensors.work was begun" in line
-    assert line.endswith("To begin anew, type: rm -r m.safetensors.work")
+    assert line.endswith("To start over, type: rm -r m.safetensors.work")
     shutil.rmtree("m.safetensors.work")
     assert cli(*other).exit_code == 0
     assert not (mails / "m.safetensors.work").exists()
