@@ -126,5 +126,5 @@ def resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.add_note(f"The same command continues after the last complete part; parts are kept in {folder}.")
+        stop.add_note(f"The same command continues where it stopped; what is done is kept in {folder}.")
         raise

@@ -452,7 +452,7 @@ def test_after_an_interruption_it_goes_on(mails, cli, encoded, monkeypatch):
     seen.clear()
     stop.append(needed - 1)  # the public texts are done then, and the private ones are not
     result = cli(*TRAIN, *EXACT, "--public", "pool.txt")
-    goes_on = "The same command continues after the last complete part; parts are kept in m.safetensors.work."
+    goes_on = "The same command continues where it stopped; what is done is kept in m.safetensors.work."
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", f"{WEAK}dppl: interrupted. {goes_on}\n")
     assert not (mails / "m.safetensors").exists()
     assert stat.S_IMODE((mails / "m.safetensors.work").stat().st_mode) == 0o700
