@@ -35,8 +35,8 @@ def watch(torch: Any, given: Any, output: Any, zeros: Any, keep: Callable[[Any, 
     base, shape = hooked if hooked._base is None else hooked._base, hooked.shape
     if not _in_same_order(base, hooked):
         base = whole(output := output + 0)
-    given = whole(given).detach()
-    base.register_hook(lambda slope: keep(given, slope.reshape(shape)))
+    held = [whole(given).detach()]  # until the backward pass has used it
+    base.register_hook(lambda slope: keep(held.pop(), slope.reshape(shape)))
     return output
 
 
