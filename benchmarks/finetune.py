@@ -19,7 +19,7 @@ FiLM for each task and of classifiers of streams on the features of the same net
 speed: CPU seconds of the gradients of 64 records of a ResNet-20 at 32 x 32, and how far the peak in memory grows after
 those of one record, on one thread and each in a separate process; in brackets the ratio to Opacus, which needs to be
 installed. `speed FOLDER` takes net.py and resnet20_cifar10.safetensors of a folder, and without it the network has
-random weights.
+random weights. It also prints what bfloat16 changes in gradients.
 """
 
 import resource
@@ -413,6 +413,23 @@ def speed(folder):
             print(
                 f"{block} a block, {kind}: {best:.3f} s ({best / seconds:.2f}), {least:.0f} MB ({least / memory:.2f})"
             )
+    rounding(*folder)
+
+
+def rounding(folder=None):
+    """Print how far gradients in bfloat16 are off, of their length: on average of a record, and of a clipped sum."""
+    torch.manual_seed(0)
+    net, x, y = resnet20(folder), torch.randn(RECORDS, 3, 32, 32), torch.arange(RECORDS) % 20
+    for kind, (train, sparsity) in PARTS_OF.items():
+        selection, found = select_weights(net, train, sparsity=sparsity), []
+        for precision in (torch.float32, torch.bfloat16):
+            options = {"block": RECORDS, "precision": str(precision).removeprefix("torch.")}
+            gradients = NetworkGradients(net, selection, clip=1.0, shape=(3, 32, 32), **options)
+            rows = gradients.rows(x.to(precision), y)
+            clipped = rows / rows.norm(dim=1, keepdim=True).clamp(min=1)
+            found.append((rows, clipped.sum(0, keepdim=True)))
+        errors = [((b - a).norm(dim=1) / a.norm(dim=1)).mean() for a, b in zip(*found, strict=True)]
+        print(f"{kind}, bfloat16: a record off by {errors[0]:.3f}, a sum by {errors[1]:.3f}")
 
 
 if __name__ == "__main__":
