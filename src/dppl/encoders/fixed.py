@@ -285,14 +285,12 @@ class FixedShapeEncoder:
             (moved if rows > 1 else drift).append(_difference(computed, computed[0][order]))
             if self._adapter.device == "cpu" and not self._adapter.only_rows and moved[-1] == 0:
                 self._smaller[shape] = powers = [1 << bit for bit in range((rows - 1).bit_length())]
-                # The shortest rows and the longest: few numbers may be rounded as the full batch rounds them by chance.
+                # The shortest rows and the longest; of one the longest, since few numbers may agree by chance.
+                few = {n: np.r_[own[: n // 2], own[n // 2 - n :]] for n in powers}
                 self._smaller[shape] = [
                     n
                     for n in powers
-                    if all(
-                        np.array_equal(self.encode_prepared([inputs[i] for i in few]), computed[0][few])
-                        for few in (own[:n], own[-n:])
-                    )
+                    if np.array_equal(self.encode_prepared([inputs[i] for i in few[n]]), computed[0][few[n]])
                 ]
             if shape in ends:
                 first[shape] = inputs, computed[0]
