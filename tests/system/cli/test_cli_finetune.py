@@ -383,7 +383,10 @@ def test_samples_go_with_no_ledger(photos, cli, error_line):
     Ledger("l.db", "wards", ApproxDP(1, 1e-5))
     spent = ["--epsilon", "1", "--delta", "1e-5", "--ledger", "l.db", "wards"]
     result = cli(*FINETUNE, *spent, "--options", "sampling_rate=0.1")
-    assert (result.exit_code, "a ledger cannot charge it" in error_line(result)) == (3, True)
+    assert (result.exit_code, "a ledger cannot charge it; use --options sampling_rate=1." in error_line(result)) == (
+        3,
+        True,
+    )
     assert not Ledger("l.db", "wards").releases()
 
 

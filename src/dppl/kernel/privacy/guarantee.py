@@ -206,7 +206,7 @@ class Guarantee:
         """Return what each release costs, to be added to the costs of others."""
         if any("delta" in release.cost for release in self.releases):
             # Such costs have no exact sum.
-            raise BudgetError("accounted in (epsilon, delta) alone: a ledger cannot charge it; do not sample.")
+            raise BudgetError("accounted in (epsilon, delta) alone: a ledger cannot charge it; use sampling_rate=1.")
         unit = PERSON if self.unit == PERSON else RECORD  # as accounts distinguish them
         return [replace(Cost.from_dict(release.cost), adjacency=self.adjacency, unit=unit) for release in self.releases]
 
