@@ -88,7 +88,8 @@ class Recipe:
         Over which the learning rate rises linearly; over all epochs it falls as a cosine.
     default_head : bool, default=False
         Whether `SoftmaxPrototypes` gives the head: on features of the public network before the training, for a tenth
-        of mu², and on features of the trained network after it, for four tenths. Features have length 1 then.
+        of mu², and on features of the trained network after it, for four tenths. It scores features as
+        that method does: of length 1, about a centre.
     keep_filters : bool, default=False
         Whether each filter of the convolutions that are trained as a whole keeps its public mean and deviation, as with
         standardised weights (Qiao et al. 2019, arXiv:1903.10520). What noise does to these is undone after each step.
