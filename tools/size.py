@@ -15,7 +15,7 @@ BUDGET = {
     "evaluation": 2304,
     "export": 669,
     "federation": 1601,
-    "finetune": 2307,
+    "finetune": 2326,
     "io": 3785,
     "kernel": 7735,
     "lab": 4597,

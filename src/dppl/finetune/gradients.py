@@ -25,7 +25,7 @@ from dppl.encoders.frozen import exact_products
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.finetune.backward import add_gradients, freeze_normalisation, watch
 from dppl.finetune.model_file import statistic_of
-from dppl.finetune.selection import Selection, set_weights, sizes_of
+from dppl.finetune.selection import Selection, is_convolution, set_weights, sizes_of
 from dppl.kernel import reading
 from dppl.kernel.lattice.joint import Persons
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
@@ -83,7 +83,7 @@ class NetworkGradients(OwnAnswer):
     `clip` is the longest gradient that keeps its length; `shape` is a record's, `integral` says that records
     hold whole numbers, and `mu` what is released besides, within the same budget. An ask is at the values of all that
     is `kept`: the trained weights, and what others may set. The module is copied, with weights of this `precision`.
-    Rows are float32 in each, so the reach does not depend on it.
+    Rows are float32 in each, so the reach does not depend on it, nor on `keep_filters`, which is for gradients.
     """
 
     needs_rows = True
@@ -103,6 +103,7 @@ class NetworkGradients(OwnAnswer):
         mu: float = 0.0,
         kept: Selection | None = None,
         precision: str = "float32",
+        keep_filters: bool = False,
     ) -> None:
         self._torch = optional("torch", "torch", "torch")
         kind = getattr(self._torch, precision)
@@ -122,6 +123,11 @@ class NetworkGradients(OwnAnswer):
             self._layers.setdefault(layer, {})[own] = index
             self._parts.setdefault(layer, {})[own] = slice(self.size, self.size + length)
             self.size += length
+        self._filters = [
+            layer
+            for layer, places in self._layers.items()
+            if keep_filters and is_convolution(self.module.get_submodule(layer)) and places.get("weight", 0) is None
+        ]
         self.n_outputs = 0  # which the trial learns
         self.row_independent = block == 1
         self._try(shape)
@@ -215,6 +221,8 @@ class NetworkGradients(OwnAnswer):
         """Return the integer row of each record, shape (block, size), as float32, which holds integers up to 2²⁴."""
         torch = self._torch
         rows = self.rows(x, y)
+        for layer in self._filters:
+            self._spare(layer, rows)
         lengths = [torch.linalg.vector_norm(columns, dim=1, keepdim=True).double() for columns in _column_chunks(rows)]
         norm = torch.linalg.vector_norm(torch.cat(lengths, 1), dim=1, keepdim=True)
         scale = (RADIUS * (1 - _SLACK) / norm.clamp(min=self._clip)).float()
@@ -224,6 +232,14 @@ class NetworkGradients(OwnAnswer):
             squared += columns.double().square_().sum(1, keepdim=True)
         # The exact check on which the reach rests: a row that is too long, or holds what is no number, becomes zero.
         return rows.index_fill_(0, (~(squared <= float(RADIUS) ** 2)).nonzero()[:, 0], 0.0)
+
+    def _spare(self, layer: str, rows: Any) -> None:
+        """Take out of gradients what moves means and deviations of filters, so that the clip is not spent on it."""
+        filters = self.module.get_submodule(layer).weight.flatten(1).float()
+        filters = self._torch.nn.functional.normalize(filters - filters.mean(1, keepdim=True))
+        own = rows[:, self._parts[layer]["weight"]].view(len(rows), *filters.shape)
+        own -= own.mean(2, keepdim=True)
+        own -= (own * filters).sum(2, keepdim=True) * filters
 
     def features(self, inputs: NDArray[Any], layer: str, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return what a layer is given for each record at these trained weights, shape (n, width); private."""

@@ -122,7 +122,7 @@ def keep_filters(module: Any, selection: Selection, values: NDArray[np.float32])
     parts = np.split(values, np.cumsum(sizes_of(module, selection))[:-1])
     for (name, places), part in zip(selection.items(), parts, strict=True):
         layer = module.get_submodule(name.rpartition(".")[0])
-        if places is None and name.endswith("weight") and _is_convolution(layer):
+        if places is None and name.endswith("weight") and is_convolution(layer):
             own = as_numpy(layer.weight).reshape(len(layer.weight), -1).astype(np.float64)
             filters = part.reshape(own.shape)
             filters -= filters.mean(1, keepdims=True)
@@ -134,11 +134,12 @@ def keep_filters(module: Any, selection: Selection, values: NDArray[np.float32])
 
 def is_convolutional(module: Any) -> bool:
     """Whether most weights of a module are filters of convolutions."""
-    filters = [layer.weight.numel() for layer in module.modules() if _is_convolution(layer)]
+    filters = [layer.weight.numel() for layer in module.modules() if is_convolution(layer)]
     return bool(2 * sum(filters) > sum(weight.numel() for weight in module.parameters()))
 
 
-def _is_convolution(layer: Any) -> bool:
+def is_convolution(layer: Any) -> bool:
+    """Whether a layer convolves."""
     return isinstance(layer, optional("torch", "torch", "torch").nn.modules.conv._ConvNd)
 
 
@@ -164,7 +165,7 @@ def _parameters(module: Any, layers: list[str], part: Part) -> list[str]:
 def _largest(module: Any, sparsity: float) -> dict[str, NDArray[np.int64] | None]:
     """Return where the largest weights of all convolutions are: one threshold, and ties by position."""
     torch = optional("torch", "torch", "torch")
-    layers = [name for name, layer in module.named_modules() if _is_convolution(layer)]
+    layers = [name for name, layer in module.named_modules() if is_convolution(layer)]
     names = _parameters(module, layers, "conv")
     sizes = [module.get_parameter(name).detach().abs().flatten().to("cpu", torch.float64).numpy() for name in names]
     every = np.concatenate(sizes)

@@ -92,7 +92,8 @@ class Recipe:
         that method does: of length 1, about a centre.
     keep_filters : bool, default=False
         Whether each filter of the convolutions that are trained as a whole keeps its public mean and deviation, as with
-        standardised weights (Qiao et al. 2019, arXiv:1903.10520). What noise does to these is undone after each step.
+        standardised weights (Qiao et al. 2019, arXiv:1903.10520): gradients are clipped without what moves these, and
+        what noise does to them is undone after each step.
     block : int, default=32
         Records that are computed at once. With 1 each is computed by itself, in more time; with more, kernels may round
         a record differently in another batch, as the statement says.
@@ -189,6 +190,7 @@ class Training:
             sampling_rate=self.sampling_rate,
             mu=mu,
             kept=self.kept,
+            keep_filters=self.recipe.keep_filters,
         )
         if self.heads:
             try:  # on a record of zeros, before anything is paid

@@ -196,6 +196,21 @@ def test_filters_keep_their_mean_and_deviation(keeps, net, images):
             assert np.allclose(of(after, 1), of(before, 1), atol=1e-6) is keeps
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_no_clip_is_spent_on_means_and_deviations_of_filters(keeps, torch, net, images):
+    X, y = images
+    selection = select_weights(net, ("head", "conv"), sparsity=1.0)
+    gradients = NetworkGradients(net, selection, clip=0.01, shape=SHAPE, block=8, keep_filters=keeps)
+    rows = gradients.integers(torch.tensor(X[:8]), torch.tensor(y[:8])).double()
+    assert (rows.norm(dim=1) > 0.5 * RADIUS).all()
+    assert (rows.norm(dim=1) <= RADIUS).all()
+    filters = net[3].weight.flatten(1).double()
+    own = rows[:, 72:504].reshape(8, 12, 36)
+    for direction in (torch.ones_like(filters), filters - filters.mean(1, keepdim=True)):
+        along = (own * direction / direction.norm(dim=1, keepdim=True)).sum(2).abs().max()
+        assert bool(along < 10) is keeps  # integers are rounded by 1/2
+
+
 def test_a_head_that_is_not_trained_is_refused(net):
     with pytest.raises(ParameterError, match="default_head needs the part 'head' in train"):
         make(net, GaussianDP(1.0), train=("norm",)).plan(SHAPE)
