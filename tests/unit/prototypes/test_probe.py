@@ -99,7 +99,7 @@ def test_samples_are_of_the_stated_rate():
         each=RoundedGaussian(squared_sensitivity=Fraction(1), noise_std=1.0),
         times=1,
         threshold=round(0.3 * 2**32),
-        budget=ROUGH,
+        cost=ROUGH,
     )
     low, high = stats.binom.ppf([5e-7, 1 - 5e-7], 100_000, 0.3)
     for source in (SystemRandomness(), SeededRandomness(0)):
