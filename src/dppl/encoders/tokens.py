@@ -87,7 +87,8 @@ class TextAdapter(Adapter):
         lengths = [length for length in range(1, self.limit + 1) if self._shape(length) == shape]
         tokens, rows = self.prepare(PUBLIC), []
         for seed in range(count):
-            length = lengths[seed * (len(lengths) - 1) // max(1, count - 1)]
+            # Not all multiples of a kernel's width, which may agree by chance.
+            length = lengths[seed * len(lengths) // count if seed < count - 1 else -1]
             row = {name: np.resize(np.roll(array, seed), length) for name, array in tokens.items()}
             if self.vocabulary.size:
                 # Always the same tokens, and no generator: those are for noise.

@@ -893,7 +893,7 @@ FINETUNINGS = {
     "in mu": ["--mu", "1", *LEDGER],
     "in mu with a seed": ["--mu", "1", "--options", "random_state=3"],
     "on samples": ["--epsilon", "2", "--delta", "1e-6", "--options", "sampling_rate=0.5"],
-    "with heads": ["--mu", "1", "--options", "train=auto"],
+    "with heads": ["--mu", "1", "--options", "default_head=true"],
     "of convolutions": ["--mu", "1", "--options", "train=head,norm,conv", "--options", "sparsity=0.3"],
 }
 
