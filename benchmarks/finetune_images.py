@@ -134,12 +134,6 @@ class Standardised(nn.Conv2d):
         """Return the images, filtered."""
         return self._conv_forward(x, self.mean + self.deviation * self.parts()[2], None)
 
-    def pulled(self, rows):
-        """Return gradients in the weights from those in the filters, of shape (n, channels, -1)."""
-        _, deviation, unit = (part.flatten(1) for part in self.parts())
-        rows = rows.float() - rows.mean(2, keepdim=True, dtype=torch.float32)
-        return (rows - unit * (rows * unit).mean(2, keepdim=True)) * (self.deviation.flatten(1) / deviation)
-
 
 def standardised(module):
     """Return the network with standardised convolutions, which computes the same."""
@@ -269,7 +263,7 @@ def cell(body, data, features, settings):
         learning_rate=scale * settings.get("learning_rate", CONV_RATE if "conv" in train else NORM_RATE),
         head_learning_rate=scale * HEAD_RATE,
         warmup_epochs=rate,
-        keep_filters=bool(settings.get("keep_filters", sparsity == 1)),
+        keep_filters="standardised" not in settings,
         block=BLOCK,
         precision="bfloat16",
     )

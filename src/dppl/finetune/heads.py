@@ -42,14 +42,10 @@ def releases_of(heads: Sequence[Any], width: int | None) -> tuple[list[Release],
 
     Without heads these are nothing and 0.
     """
-    before, after = (
-        [
-            replace(one, statistic=f"{one.statistic}, {when} the training")
-            for model in one_head
-            for one in model.plan(width).guarantee.releases
-        ]
-        for one_head, when in ((heads[:1], "before"), (heads[1:], "after"))
-    )
+    before, after = list[Release](), list[Release]()
+    for model, releases, when in zip(heads, (before, after), ("before", "after"), strict=False):
+        planned = model.plan(width).guarantee.releases
+        releases += [replace(one, statistic=f"{one.statistic}, {when} the training") for one in planned]
     costs = [Cost.from_dict(one.cost) for one in (*before, *after)]
     return before, after, total_mu(costs) if costs else 0.0
 
