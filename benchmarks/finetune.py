@@ -4,6 +4,7 @@
     python benchmarks/finetune.py few-shot [PROCESSES]
     python benchmarks/finetune.py film [PROCESSES]
     python benchmarks/finetune.py speed [FOLDER]
+    python benchmarks/finetune.py speed vit
 
 accuracy: a small ResNet with group normalisation is trained on scikit-learn's digits 0 to 4 (public), and fine-tuned on
 5 to 9 (private). Prints mean accuracy and standard deviation of three seeds, trained weights and seconds a fit. Noise
@@ -19,7 +20,8 @@ FiLM for each task and of classifiers of streams on the features of the same net
 speed: CPU seconds of the gradients of 64 records of a ResNet-20 at 32 x 32, and how far the peak in memory grows after
 those of one record, on one thread and each in a separate process; in brackets the ratio to Opacus, which needs to be
 installed. `speed FOLDER` takes net.py and resnet20_cifar10.safetensors of a folder, and without it the network has
-random weights. It also prints what bfloat16 changes in gradients.
+random weights. It also prints what bfloat16 changes in gradients. `speed vit` takes 8 records of 224 x 224 and a
+ViT-B/16 with random weights, of which head and norm are trained. It needs timm.
 """
 
 import resource
@@ -297,8 +299,24 @@ class Narrow(nn.Module):
         return torch.relu(x + y)
 
 
+def network_of(folder):
+    """Return a network for 20 classes, with statistics frozen, and images: a ViT-B/16, or ResNet-20 (He et al. 2015).
+
+    ResNet-20 (section 4.2) is that of a folder, or random.
+    """
+    torch.manual_seed(0)
+    if folder == "vit":
+        import timm
+
+        return timm.create_model("vit_base_patch16_224", num_classes=20).requires_grad_(False).eval(), images_of(8, 224)
+    return resnet20(folder), images_of(RECORDS, 32)
+
+
+def images_of(n, side):
+    return torch.randn(n, 3, side, side), torch.arange(n) % 20
+
+
 def resnet20(folder):
-    """Return ResNet-20 (He et al. 2015, section 4.2) for 20 classes, with statistics frozen: of a folder, or random."""
     if folder is None:
         sizes = [(16, 16, 1)] * 3 + [(16, 32, 2)] + [(32, 32, 1)] * 2 + [(32, 64, 2)] + [(64, 64, 1)] * 2
         net = nn.Sequential(
@@ -318,15 +336,13 @@ def resnet20(folder):
 def one_speed(kind, block, folder=None):
     """Print the CPU seconds and the growth of the peak in memory of the gradients of some records."""
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    net = resnet20(folder)
-    x, y = torch.randn(RECORDS, 3, 32, 32), torch.arange(RECORDS) % 20
-    first, blocks = [slice(0, 1)], [slice(start, start + block) for start in range(0, RECORDS, block)]
+    net, (x, y) = network_of(folder)
+    first, blocks = [slice(0, 1)], [slice(start, start + block) for start in range(0, len(x), block)]
     if (trained := kind.removesuffix(HALF)) in PARTS_OF:
         train, sparsity = PARTS_OF[trained]
         precision = "bfloat16" if kind.endswith(HALF) else "float32"
         selection = select_weights(net, train, sparsity=sparsity)
-        options = {"clip": 1.0, "shape": (3, 32, 32), "precision": precision}
+        options = {"clip": 1.0, "shape": x.shape[1:], "precision": precision}
         with patch.object(NetworkGradients, "_try"):
             gradients = {size: NetworkGradients(net, selection, block=size, **options) for size in (1, block)}
 
@@ -334,8 +350,9 @@ def one_speed(kind, block, folder=None):
             for part in parts:
                 gradients[part.stop - part.start].block_sum(x[part].numpy(), y[part].numpy())
     else:
-        # The library takes no scale and shift of frozen statistics, so it trains convolutions and the head.
-        trained = [layer for layer in net.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+        # The library takes no scale and shift of frozen statistics, so it trains convolutions and the head of ResNet-20.
+        kinds = (nn.LayerNorm,) if folder == "vit" else (nn.Conv2d, nn.Linear)
+        trained = [layer for layer in net.modules() if isinstance(layer, kinds)] + [*net.modules()][-1:]
         for layer in trained:
             layer.requires_grad_(True).train()
         net.training = True
@@ -365,13 +382,13 @@ def opacus_steps(net, x, y):
 
     net = GradSampleModule(net, strict=False)
     sgd = torch.optim.SGD(net.parameters(), 1e-9)
-    optimiser = DPOptimizer(sgd, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=RECORDS)
+    optimiser = DPOptimizer(sgd, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=len(x))
 
     def run(parts):
         for part in parts:
             optimiser.zero_grad()
             nn.functional.cross_entropy(net(x[part]), y[part]).backward()
-            optimiser.signal_skip_step(do_skip=part.stop < RECORDS)
+            optimiser.signal_skip_step(do_skip=part.stop < len(x))
             optimiser.step()
 
     return run
@@ -385,7 +402,7 @@ def ghost_steps(net, x, y):
     net = GradSampleModuleFastGradientClipping(net, strict=False, max_grad_norm=1.0, use_ghost_clipping=True)
     sgd = torch.optim.SGD(net.parameters(), 1e-9)
     optimiser = DPOptimizerFastGradientClipping(
-        sgd, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=RECORDS
+        sgd, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=len(x)
     )
     loss = DPLossFastGradientClipping(net, optimiser, nn.CrossEntropyLoss())
 
@@ -393,17 +410,18 @@ def ghost_steps(net, x, y):
         for part in parts:
             optimiser.zero_grad()
             loss(net(x[part]), y[part]).backward()
-            optimiser.signal_skip_step(do_skip=part.stop < RECORDS)
+            optimiser.signal_skip_step(do_skip=part.stop < len(x))
             optimiser.step()
 
     return run
 
 
 def speed(folder):
-    for block in (32, 64):
-        found = {kind: [] for kind in SPEEDS}
+    is_vit = folder == ["vit"]
+    for block in (8,) if is_vit else (32, 64):
+        found = {kind: [] for kind in SPEEDS if not is_vit or kind.removesuffix(HALF) not in ("head", "sparse", "all")}
         for _ in range(ROUNDS):  # one after the other, so that a busy machine slows all alike
-            for kind in SPEEDS:
+            for kind in found:
                 command = [sys.executable, "-W", "ignore", __file__, "one", kind, str(block), *folder]
                 output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
                 found[kind].append([float(number) for number in output.split()])
@@ -413,13 +431,13 @@ def speed(folder):
             print(
                 f"{block} a block, {kind}: {best:.3f} s ({best / seconds:.2f}), {least:.0f} MB ({least / memory:.2f})"
             )
-    rounding(*folder)
+    if not is_vit:
+        rounding(*folder)
 
 
 def rounding(folder=None):
     """Print how far gradients in bfloat16 are off, of their length: on average of a record, and of a clipped sum."""
-    torch.manual_seed(0)
-    net, x, y = resnet20(folder), torch.randn(RECORDS, 3, 32, 32), torch.arange(RECORDS) % 20
+    net, (x, y) = network_of(folder)
     for kind, (train, sparsity) in PARTS_OF.items():
         selection, found = select_weights(net, train, sparsity=sparsity), []
         for precision in (torch.float32, torch.bfloat16):

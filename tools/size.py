@@ -17,7 +17,7 @@ BUDGET = {
     "federation": 1601,
     "finetune": 2326,
     "io": 3785,
-    "kernel": 7735,
+    "kernel": 7737,
     "lab": 4597,
     "planning": 525,
     "prototypes": 1290,

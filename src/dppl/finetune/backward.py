@@ -125,7 +125,7 @@ def _of_convolution(torch: Any, layer: Any, places: Mapping[str, Any], given: An
         columns, within = torch.unique(trained % n_columns, return_inverse=True)
         picked = within * layer.out_channels + trained // n_columns
     # Where windows begin in the padded image, whose numbers lie in one piece, and how they step through it.
-    around = [side for size in reversed(layer.padding) for side in (size, size)]
+    inside = [slice(start, start + size) for start, size in zip(layer.padding, given.shape[-2:], strict=True)]
     rows, across = (size + 2 * padding for size, padding in zip(given.shape[-2:], layer.padding, strict=True))
     i, j = columns // width % height, columns % width
     starts = (columns // (height * width) * rows + i * layer.dilation[0]) * across + j * layer.dilation[1]
@@ -136,7 +136,9 @@ def _of_convolution(torch: Any, layer: Any, places: Mapping[str, Any], given: An
         n, found = len(given), dict[str, Any]()
         slope = slope.reshape(n, layer.out_channels, -1)
         if "weight" in places:
-            image = torch.nn.functional.pad(given.reshape(n, *given.shape[-3:]), around).contiguous()
+            # One copy, where `pad` would make one with channels last and another in this order.
+            image = given.new_zeros(n, layer.in_channels, rows, across)
+            image[(..., *inside)] = given.reshape(n, *given.shape[-3:])
             windows = image.as_strided((image.numel() - last, *sizes), (1, *steps))
             begin = image[0].numel() * torch.arange(n, device=given.device)[:, None] + starts
             taken = windows.index_select(0, begin.flatten()).view(n, len(starts), -1)

@@ -114,6 +114,8 @@ def _samples(multiplier: float, sampling_rate: float, steps: int, mu: float) -> 
         SelfComposedDpEvent,
     )
 
+    if steps > 10**6:  # which are added up in seconds; a forged file may name any number
+        raise BudgetError(f"{steps} steps on samples are too many to account for; take 1000000 at most.")
     sums = SelfComposedDpEvent(PoissonSampledDpEvent(sampling_rate, GaussianDpEvent(multiplier)), steps)
     if mu == 0:
         return sums

@@ -232,6 +232,9 @@ def test_sums_over_samples_promise_what_their_noise_does():
         ApproxDP(1.009, 1e-6), releases=(replace(POISSON, parameters={"noise_std": 2.9, "sampling_rate": 0.1}),)
     )
     assert loud.best_guess() > promise.best_guess()
+    # A forged file may name any number of steps, which must not occupy its reader.
+    with pytest.raises(BudgetError, match="take 1000000 at most"):
+        guarantee(ApproxDP(1.009, 1e-6), releases=(replace(POISSON, times=10**9),)).implied()
 
 
 def test_the_guess_after_a_sum_over_a_sample_is_that_of_its_density():
