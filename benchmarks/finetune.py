@@ -350,7 +350,7 @@ def one_speed(kind, block, folder=None):
             for part in parts:
                 gradients[part.stop - part.start].block_sum(x[part].numpy(), y[part].numpy())
     else:
-        # The library takes no scale and shift of frozen statistics, so it trains convolutions and the head of ResNet-20.
+        # Opacus takes no scale and shift of frozen statistics: of ResNet-20 it trains convolutions and the head.
         kinds = (nn.LayerNorm,) if folder == "vit" else (nn.Conv2d, nn.Linear)
         trained = [layer for layer in net.modules() if isinstance(layer, kinds)] + [*net.modules()][-1:]
         for layer in trained:
