@@ -271,7 +271,7 @@ def test_ids_of_all_kinds_are_matched_one_by_one():
     def numbers(ids):
         return persons.person_codes(persons.checked_ids(ids, np.zeros((len(ids), 1)))).tolist()
 
-    missing = [None, np.nan, float("nan"), "", " ", b"", Unknown(), np.datetime64("NaT"), np.float32("nan")]
+    missing = [None, np.nan, float("nan"), "", " ", b"", Unknown(), np.datetime64("NaT", "s"), np.float32("nan")]
     assert len(set(numbers(missing * 2))) == 2 * len(missing)
     assert numbers([1, 1.0, "1", np.int8(1), np.float32(1)]) == [0] * 5
     assert numbers(["a", "A", "a ", True, 1]) == [0, 1, 2, 3, 4]
@@ -361,7 +361,7 @@ def test_equal_ids_of_other_types_are_one_person():
 # What looks missing and is an id: all records that have it are those of one person, in whatever form they come.
 ONLY_LOOKING_MISSING = {
     "NaN in tuples": lambda: [("ward", float("nan")), ("ward", np.float64("nan")), ("ward", None), ("ward", "")],
-    "tuples of nothing": lambda: [(None, None), (float("nan"), " "), (np.datetime64("NaT"), Unknown())],
+    "tuples of nothing": lambda: [(None, None), (float("nan"), " "), (np.datetime64("NaT", "s"), Unknown())],
     "NaN in tuples in tuples": lambda: [(1, ("ward", float("nan"))), ("1", ("ward", float("nan")))],
     "rows of a structured array": lambda: np.array([(1, np.nan), (1, np.nan)], "i4,f4"),
     "no parts": lambda: [(), ()],

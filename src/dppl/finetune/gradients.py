@@ -323,12 +323,12 @@ class NetworkGradients(OwnAnswer):
             weight = self.module.get_parameter(name)
             step = 0.05 * (1 + 0.7 * torch.arange(weight.numel())).sin()
             weight.data += step.reshape(weight.shape).to(weight)
-        x = torch.arange(self._block * int(np.prod(shape))).reshape(self._block, *shape).to(self._device)
-        x = x % 2 if self._dtype == torch.int64 else (0.7 * x).sin().to(self._dtype)
-        y = torch.zeros(self._block, dtype=torch.int64, device=self._device)
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         generators = _generators()
         try:
+            x = torch.arange(self._block * int(np.prod(shape))).reshape(self._block, *shape).to(self._device)
+            x = x % 2 if self._dtype == torch.int64 else (0.7 * x).sin().to(self._dtype)
+            y = torch.zeros(self._block, dtype=torch.int64, device=self._device)
             self._see_layers(x[0])
             self.integers(x, y)
             if _generators() != generators:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dppl import _tensorfile
 from dppl.encoders.frozen import tensors_digest
-from dppl.errors import ModelFileError
+from dppl.errors import ModelFileError, ParameterError
 from dppl.finetune.selection import weights_of
 from dppl.kernel.privacy import Guarantee, Release
 from dppl.kernel.privacy.budgets import budget_from_dict
@@ -175,4 +175,6 @@ def training_of(guarantee: Guarantee) -> Release:
 
 def n_steps(epochs: float, rate: float) -> int:
     """Return the number of steps in which a record takes part as often on average, rounded up."""
+    if epochs > 10**6 * rate:  # which no training needs, and no account adds up in time
+        raise ParameterError("must come to a million steps at most, of sampling_rate each.", parameter="epochs")
     return math.ceil(epochs / rate - 1e-9)

@@ -165,6 +165,8 @@ def test_without_a_rate_the_budget_and_the_ledger_decide_it(net, labelled, tmp_p
         ({"module": None}, "module must be the public network, a torch.nn.Module; got a NoneType"),
         ({"train": None}, "train must name parts among head, norm, conv"),
         ({"sampling_rate": 2}, "sampling_rate must be above 0 and at most 1"),
+        ({"recipe": Recipe(epochs=2e6)}, "epochs must come to a million steps at most"),
+        ({"recipe": Recipe(block=2**50)}, "the module cannot be trained record by record on shape (1, 6, 6)"),
         ({"head": "nine"}, "must name a linear layer of the module, such as '8'"),
         ({"budget": GaussianDP(0.0)}, "lets nothing be released, so there is nothing to train"),
     ],
