@@ -177,7 +177,6 @@ def without(*keys):
         put("parameters", "recipe", "block", value=0),
         put("parameters", "recipe", "block", value="32"),
         put("parameters", "recipe", "precision", value="float8"),
-        put("parameters", "recipe", "epochs", value=1e9),
         put("parameters", "recipe", value=[]),
         without("parameters", "recipe", "clip"),
         put("parameters", "random_state", value=0),
